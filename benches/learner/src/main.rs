@@ -1,13 +1,12 @@
-//! One training under Burn's `Learner`, or the same under the trainer, for `cargo bench -- learner`.
+//! The same training with Burn's `Learner` or with tenterhook's trainer, for `cargo bench -- learner`.
 //!
 //! ```text
-//! learner-bench learner gpt     prints the seconds per step and the peak of memory as JSON
+//! learner-bench learner gpt     prints the seconds per step and the peak memory as JSON
 //! learner-bench trainer gpt
-//! learner-bench trainer gpt 3   so many steps, to count instructions
+//! learner-bench trainer gpt 3   runs 3 steps, to count instructions
 //! ```
 //!
-//! The `Learner` is given as little to do as the trainer: no metrics, no checkpoints, nothing to print, no log, no
-//! validation, the same batches in memory.
+//! Both train on the same batches in memory, without metrics, checkpoints, output, logs and validation.
 
 #[allow(dead_code)]
 #[path = "../../../crates/tenterhook-cli/benches/suite/workload.rs"]
@@ -36,25 +35,25 @@ use tenterhook_tasks::digits::model::Classifier;
 use tenterhook_tasks::text::model::Gpt;
 use workload::{BuiltInCnn, BuiltInGpt, Layers, Source, Span, Tiny, Watch, Workload};
 
-/// The allocator of `tenter`, and how much of it was in use at the most.
+/// The allocator of `tenter`, with the current and the peak number of bytes in use.
 struct Counting(mimalloc::MiMalloc);
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-fn took(bytes: usize) {
+fn allocated(bytes: usize) {
     let in_use = IN_USE.fetch_add(bytes, Relaxed) + bytes;
-    MOST.fetch_max(in_use, Relaxed);
+    PEAK.fetch_max(in_use, Relaxed);
 }
 
-// Safety: everything is handed on as it came.
+// Safety: all calls are forwarded unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        took(layout.size());
+        allocated(layout.size());
         unsafe { self.0.alloc(layout) }
     }
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        took(layout.size());
+        allocated(layout.size());
         unsafe { self.0.alloc_zeroed(layout) }
     }
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
@@ -62,7 +61,7 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { self.0.dealloc(block, layout) }
     }
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        took(size);
+        allocated(size);
         IN_USE.fetch_sub(layout.size(), Relaxed);
         unsafe { self.0.realloc(block, layout, size) }
     }
@@ -71,19 +70,19 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting(mimalloc::MiMalloc);
 
-/// What a step yields: its loss alone.
-struct OfStep {
+/// The output of a step: its loss.
+struct StepOutput {
     loss: Tensor<1>,
 }
 
-impl ItemLazy for OfStep {
+impl ItemLazy for StepOutput {
     fn sync(self) -> Result<Self, ExecutionError> {
         self.loss.device().flush()?;
-        Ok(OfStep { loss: self.loss.without_autodiff() })
+        Ok(StepOutput { loss: self.loss.without_autodiff() })
     }
 }
 
-/// A model as the `Learner` wants it.
+/// A model that implements the traits of the `Learner`.
 trait Learned: LearnerModel + TrainStep<Input = <Self::Of as Workload>::Batch> {
     type Of: Workload;
     fn of(model: <Self::Of as Workload>::Model) -> Self;
@@ -105,18 +104,18 @@ macro_rules! learned {
 
         impl TrainStep for $Name {
             type Input = <$Workload as Workload>::Batch;
-            type Output = OfStep;
-            fn step(&self, batch: Self::Input) -> TrainOutput<OfStep> {
+            type Output = StepOutput;
+            fn step(&self, batch: Self::Input) -> TrainOutput<StepOutput> {
                 let loss = <$Workload>::loss(&self.model, &batch);
-                TrainOutput::new(self, loss.backward(), OfStep { loss })
+                TrainOutput::new(self, loss.backward(), StepOutput { loss })
             }
         }
 
         impl InferenceStep for $Name {
             type Input = <$Workload as Workload>::Batch;
-            type Output = OfStep;
-            fn step(&self, batch: Self::Input) -> OfStep {
-                OfStep { loss: <$Workload>::loss(&self.model, &batch) }
+            type Output = StepOutput;
+            fn step(&self, batch: Self::Input) -> StepOutput {
+                StepOutput { loss: <$Workload>::loss(&self.model, &batch) }
             }
         }
     };
@@ -127,22 +126,22 @@ learned!(LearnedGpt, BuiltInGpt, Gpt);
 learned!(LearnedCnn, BuiltInCnn, Classifier);
 
 thread_local! {
-    /// When training under the `Learner` began and ended; its loaders must be shareable, a watch is not.
+    /// Start and end of the training. Thread-local, because the loaders of the `Learner` must be `Sync` and a watch is not.
     static TIMED: RefCell<Option<std::rc::Rc<Watch>>> = const { RefCell::new(None) };
 }
 
-/// The batches for the `Learner`; without a span there are none.
-struct Given<B> {
+/// The data loader for the `Learner`. It is empty without a span.
+struct MemoryLoader<B> {
     batches: Arc<Mutex<Vec<B>>>,
     span: Option<Span>,
 }
 
-struct Giving<B> {
+struct MemoryIter<B> {
     source: Source<B>,
     left: u64,
 }
 
-impl<B: Clone> Iterator for Giving<B> {
+impl<B: Clone> Iterator for MemoryIter<B> {
     type Item = Result<B, DatasetError>;
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
@@ -150,13 +149,13 @@ impl<B: Clone> Iterator for Giving<B> {
     }
 }
 
-impl<B: Clone> DataLoaderIterator<B> for Giving<B> {
+impl<B: Clone> DataLoaderIterator<B> for MemoryIter<B> {
     fn progress(&self) -> Progress {
         Progress::new(0, usize::MAX, None)
     }
 }
 
-impl<B: Clone + Send + 'static> DataLoader<B> for Given<B> {
+impl<B: Clone + Send + 'static> DataLoader<B> for MemoryLoader<B> {
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<B> + 'a> {
         let span = self.span.unwrap_or(Span::of(0));
         let batches = self.batches.lock().map(|batches| batches.clone()).unwrap_or_default();
@@ -165,20 +164,20 @@ impl<B: Clone + Send + 'static> DataLoader<B> for Given<B> {
         if self.span.is_some() {
             TIMED.replace(Some(watch));
         }
-        Box::new(Giving { source, left })
+        Box::new(MemoryIter { source, left })
     }
     fn num_items(&self) -> usize {
         self.span.map_or(0, |span| usize::try_from(span.steps).unwrap_or(usize::MAX))
     }
     fn to_device(&self, _: &Device) -> Arc<dyn DataLoader<B>> {
-        Arc::new(Given { batches: self.batches.clone(), span: self.span })
+        Arc::new(MemoryLoader { batches: self.batches.clone(), span: self.span })
     }
     fn slice(&self, _: usize, _: usize) -> Arc<dyn DataLoader<B>> {
-        Arc::new(Given { batches: self.batches.clone(), span: self.span })
+        Arc::new(MemoryLoader { batches: self.batches.clone(), span: self.span })
     }
 }
 
-/// Shows nothing.
+/// A renderer without output.
 struct Silent;
 
 impl MetricsRendererTraining for Silent {
@@ -210,7 +209,7 @@ impl MetricsRenderer for Silent {
     fn register_metric(&mut self, _: MetricDefinition) {}
 }
 
-/// Trains under the `Learner`: seconds per step.
+/// Trains with the `Learner` and returns the seconds per step.
 fn learn<L>(span: Span) -> Result<f64, Box<dyn Error>>
 where
     L: Learned + InferenceStep<Input = <<L as Learned>::Of as Workload>::Batch>,
@@ -221,7 +220,7 @@ where
     let files = tempfile::tempdir()?;
     let model = L::of(L::Of::model(&device.clone().autodiff()));
     let batches = Arc::new(Mutex::new(L::Of::batches(&device)));
-    let loader = |span| Arc::new(Given { batches: batches.clone(), span });
+    let loader = |span| Arc::new(MemoryLoader { batches: batches.clone(), span });
     let training = SupervisedTraining::<L>::new(files.path(), loader(Some(span)), loader(None))
         .renderer(Box::new(Silent))
         .with_application_logger(None)
@@ -238,12 +237,12 @@ fn train<W: Workload>(span: Span) -> Result<f64, Box<dyn Error>> {
     workload::trained::<W>(span, &mut Trainer::new(workload::settings(span))?.without_introduction())
 }
 
-/// The most memory that the system gave this process, in kibibytes.
+/// The peak resident memory of this process, in kibibytes.
 fn resident_kib() -> Result<u64, Box<dyn Error>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let peak = peak.and_then(|peak| peak.trim().strip_suffix(" kB"));
-    Ok(peak.ok_or("no peak of memory is told here")?.parse()?)
+    Ok(peak.ok_or("/proc/self/status has no VmHWM")?.parse()?)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -266,7 +265,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!(
         "{}",
         serde_json::json!({
-            "seconds_per_step": seconds_per_step, "resident_kib": resident_kib()?, "in_use_kib": MOST.load(Relaxed) / 1024,
+            "seconds_per_step": seconds_per_step, "resident_kib": resident_kib()?, "in_use_kib": PEAK.load(Relaxed) / 1024,
         })
     );
     Ok(())

@@ -15,9 +15,9 @@ use tenterhook::{AnyHook, BoxError, FromOptions};
 use crate::arguments::{Arguments, Command};
 use crate::commands;
 use crate::error::{CommandError, FAILED, WRONG_INPUT};
-use crate::terminal::{self, tell};
+use crate::terminal::{self, print_stderr};
 
-/// A command line over tasks, hooks, schedules and optimizers: `tenter`'s own, with yours in it.
+/// The command line of `tenter` with your own tasks, hooks, schedules and optimizers.
 ///
 /// ```no_run
 /// use std::process::ExitCode;
@@ -29,42 +29,44 @@ use crate::terminal::{self, tell};
 /// }
 /// ```
 ///
-/// The first task is the one that runs when a configuration names none.
+/// The first task is the default for configurations without `task`.
 pub struct App {
     name: &'static str,
-    /// What suggested commands begin with.
+    /// How suggested commands start.
     pub(crate) command: &'static str,
     pub(crate) tasks: Vec<Box<dyn AnyTask>>,
     pub(crate) registry: Registry,
-    wrong: Vec<String>,
+    /// Registrations that failed, such as a name that is taken.
+    errors: Vec<String>,
 }
 
 impl App {
-    /// A program of this name, with the built-in hooks and schedules, and no tasks yet.
+    /// A program with the built-in hooks and schedules, and without tasks.
     #[must_use]
     pub fn new(name: &'static str) -> App {
-        App { name, command: name, tasks: Vec::new(), registry: Registry::default(), wrong: Vec::new() }
+        App { name, command: name, tasks: Vec::new(), registry: Registry::default(), errors: Vec::new() }
     }
 
-    /// How people call this program, where that is not its name: the commands that it suggests begin so.
+    /// The command that starts this program, such as `cargo run --release --`, for the commands that it suggests.
+    /// Default: the name.
     #[must_use]
-    pub fn called_by(mut self, command: &'static str) -> App {
+    pub fn invoked_as(mut self, command: &'static str) -> App {
         self.command = command;
         self
     }
 
-    /// Adds a task: a module with its data.
+    /// Adds a task: a module and its data.
     #[must_use]
     pub fn task(mut self, task: impl Task) -> App {
         if self.tasks.iter().any(|known| known.name() == Task::name(&task)) {
-            self.wrong.push(format!("there are two tasks named `{}`", Task::name(&task)));
+            self.errors.push(format!("there are two tasks named `{}`", Task::name(&task)));
         }
         self.tasks.push(Box::new(task));
         self
     }
 
-    /// Adds a hook that a configuration can `use`, made from its options. The first line of the options' doc comment is
-    /// its purpose, in `hooks` and in the schema.
+    /// Adds a hook that a configuration can `use`, and how to build it from its options. The first line of the
+    /// options' doc comment is its purpose in `hooks` and in the schema.
     #[must_use]
     pub fn hook<O, H, E>(
         mut self,
@@ -76,19 +78,18 @@ impl App {
         H: Into<AnyHook>,
         E: Into<BoxError>,
     {
-        self.wrong.extend(self.registry.add_hook(name, make).err().map(|error| error.to_string()));
+        self.errors.extend(self.registry.add_hook(name, make).err().map(|error| error.to_string()));
         self
     }
 
-    /// Adds the hooks of this type, which a configuration can `use` under its path, such as
-    /// `my_crate::hooks::MyHook`.
+    /// Adds a hook type that a configuration can `use` under its path, such as `my_crate::hooks::MyHook`.
     #[must_use]
     pub fn hook_type<H: FromOptions>(mut self) -> App {
-        self.wrong.extend(self.registry.add_hook_type::<H>().err().map(|error| error.to_string()));
+        self.errors.extend(self.registry.add_hook_type::<H>().err().map(|error| error.to_string()));
         self
     }
 
-    /// Adds a schedule that a configuration can `use`, made from its options.
+    /// Adds a schedule that a configuration can `use`, and how to build it from its options.
     #[must_use]
     pub fn scheduler<O, S, E>(
         mut self,
@@ -100,34 +101,34 @@ impl App {
         S: Scheduler,
         E: Into<BoxError>,
     {
-        self.wrong.extend(self.registry.add_scheduler(name, make).err().map(|error| error.to_string()));
+        self.errors.extend(self.registry.add_scheduler(name, make).err().map(|error| error.to_string()));
         self
     }
 
-    /// Adds an optimizer of an engine, with its options, that `[optimizer]` can `use`.
+    /// Adds an optimizer of an engine that `[optimizer]` can `use`.
     #[must_use]
     pub fn optimizer<E, O>(mut self, name: &str) -> App
     where
         E: Engine,
         O: OptimizerOptions<E> + DeserializeOwned + JsonSchema,
     {
-        self.wrong.extend(self.registry.add_optimizer::<E, O>(name).err().map(|error| error.to_string()));
+        self.errors.extend(self.registry.add_optimizer::<E, O>(name).err().map(|error| error.to_string()));
         self
     }
 
-    /// Runs what the program was called with. Panics are printed like other messages, so the panic hook of the process is
-    /// replaced.
+    /// Runs the command of the process's arguments. Replaces the panic hook of the process, so that panics are printed
+    /// like other messages.
     #[must_use]
     pub fn run(self) -> ExitCode {
-        terminal::tell_panics();
+        terminal::install_panic_hook();
         self.run_with(std::env::args_os())
     }
 
-    /// Runs what these arguments say; the first is the program's name.
+    /// Runs the command of these arguments; the first is the name of the program.
     #[must_use]
     pub fn run_with(self, arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
-        if let Some(wrong) = self.wrong.first() {
-            return CommandError::new(wrong).at(self.name).tell();
+        if let Some(error) = self.errors.first() {
+            return CommandError::new(error).at(self.name).report();
         }
         let command = Arguments::command().name(self.name).bin_name(self.name);
         let parsed = command.try_get_matches_from(arguments);
@@ -135,29 +136,26 @@ impl App {
             Ok(arguments) => arguments,
             Err(error) => {
                 if error.use_stderr() {
-                    tell(error.render().to_string().trim_end());
+                    print_stderr(error.render().to_string().trim_end());
                     return ExitCode::from(WRONG_INPUT);
                 }
-                // Help is our own text, in clap's own style.
+                // Help is our own text, so it needs no escaping.
                 let _ = error.print();
                 return ExitCode::SUCCESS;
             }
         };
-        let done = match arguments.command {
+        let result = match arguments.command {
             Command::Train(train) => commands::train::run(&self, &train),
             Command::Resume(resume) => commands::resume::run(&self, &resume),
             Command::Validate(evaluate) => commands::evaluate::validate(&self, &evaluate),
             Command::Test(evaluate) => commands::evaluate::test(&self, &evaluate),
             Command::Predict(evaluate) => commands::evaluate::predict(&self, &evaluate),
-            Command::Init { file, settings, force } => commands::init::run(&self, &file, &settings, force),
+            Command::Init(init) => commands::init::run(&self, &init),
             Command::New(new) => commands::new::run(&new),
             Command::Hooks(hooks) => commands::hooks::run(&self, &hooks),
             Command::Schema => Ok(commands::schema::run(&self)),
-            Command::Trace { file, settings, json, all, stage, batches } => {
-                let shown = commands::trace::Shown { json, all, stage, batches };
-                commands::trace::run(&self, &file, &settings, shown)
-            }
-            Command::Plan { config, settings, json } => commands::plan::run(&self, &config, &settings, json),
+            Command::Trace(trace) => commands::trace::run(&self, &trace),
+            Command::Plan(plan) => commands::plan::run(&self, &plan),
             Command::Points(points) => commands::points::run(&self, &points),
             Command::VerifyNeutral(verify) => commands::verify_neutral::run(&self, &verify),
             Command::Runs(runs) => commands::runs::run(&runs),
@@ -166,6 +164,6 @@ impl App {
             Command::Export(export) => commands::export::run(&export),
             Command::Compare(compare) => commands::compare::run(&compare),
         };
-        terminal::exit_code(done.unwrap_or_else(CommandError::tell), FAILED)
+        terminal::exit_code(result.unwrap_or_else(CommandError::report), FAILED)
     }
 }

@@ -1,4 +1,4 @@
-//! Why a command failed.
+//! Errors of commands, with exit codes.
 
 use std::fmt::{self, Display};
 use std::io;
@@ -8,41 +8,41 @@ use std::process::ExitCode;
 use tenterhook::RunError;
 
 use crate::failures::{contained, contained_afterwards};
-use crate::terminal::tell;
+use crate::terminal::print_stderr;
 
-/// Exit code: what was asked for cannot be done, as with a wrong file, a wrong configuration or a refused plan.
+/// Exit code for wrong input: a file, a configuration or a plan that is refused.
 pub(crate) const WRONG_INPUT: u8 = 2;
-/// Exit code: the run failed after it had begun.
+/// Exit code for a run that failed after it had started.
 pub(crate) const FAILED: u8 = 1;
 
-/// Why a command failed: where, what and how to mend it, with the exit code.
+/// An error of a command: where, what, how to fix it, and the exit code.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CommandError {
-    /// The option or file that it is about, where the text does not name it.
+    /// The option or file, if `what` does not name it.
     place: Option<String>,
     what: String,
     fix: Option<String>,
-    /// Lines below it, such as what failed afterwards.
+    /// Lines printed below the error, such as later failures.
     notes: Vec<String>,
     code: u8,
 }
 
 impl CommandError {
-    /// Wrong input.
+    /// An error of the input.
     pub(crate) fn new(what: impl Display) -> CommandError {
         CommandError { place: None, what: what.to_string(), fix: None, notes: Vec::new(), code: WRONG_INPUT }
     }
 
-    /// What could not be done to a file, and why.
+    /// An I/O error of a file.
     pub(crate) fn cannot(what: &str, path: &Path) -> impl Fn(io::Error) -> CommandError {
         move |error| CommandError::new(format_args!("cannot {what} {}: {error}", path.display()))
     }
 
-    /// Why a call failed that had been accepted.
-    pub(crate) fn of_run(error: RunError) -> CommandError {
+    /// The failure of a call, with its backtrace and other failures as notes.
+    pub(crate) fn from_run(error: RunError) -> CommandError {
         let (failure, later, report) = match error {
             RunError::Failed { failure, later, report } => (failure, later, report),
-            error @ RunError::Settings(_) => return CommandError::new(reason(error)),
+            error @ RunError::Settings(_) => return CommandError::new(message_of(error)),
         };
         let mut error = CommandError::new(&failure).code(FAILED);
         error.notes.extend(failure.trace.map(|trace| trace.to_string().trim_end().to_owned()));
@@ -70,10 +70,10 @@ impl CommandError {
         CommandError { code, ..self }
     }
 
-    /// Writes it to standard error.
-    pub(crate) fn tell(self) -> ExitCode {
-        tell(format_args!("error: {self}"));
-        self.notes.iter().for_each(tell);
+    /// Prints the error to standard error.
+    pub(crate) fn report(self) -> ExitCode {
+        print_stderr(format_args!("error: {self}"));
+        self.notes.iter().for_each(print_stderr);
         ExitCode::from(self.code)
     }
 }
@@ -86,15 +86,15 @@ impl Display for CommandError {
     }
 }
 
-/// Wrong input, as the library says it. What a run came to is no wrong input: [`CommandError::of_run`].
+/// Errors of the library mean wrong input, except those of a run: [`CommandError::from_run`].
 impl<E: std::error::Error> From<E> for CommandError {
     fn from(error: E) -> CommandError {
         CommandError::new(error)
     }
 }
 
-/// Why a call failed, where nothing has run yet, so that where and when it failed says nothing.
-pub(crate) fn reason(error: RunError) -> String {
+/// The message of a call that failed before anything ran, without hook and step.
+pub(crate) fn message_of(error: RunError) -> String {
     match error {
         RunError::Failed { failure, .. } => failure.error.to_string(),
         RunError::Settings(problems) => problems.join("\n"),
@@ -108,14 +108,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_says_where_it_is_what_it_is_and_how_to_mend_it() {
+    fn an_error_shows_place_problem_and_fix() {
         let error = CommandError::new("no run has a `los`").at("--sort los").fix("did you mean `loss`?");
         assert_eq!(error.to_string(), "--sort los: no run has a `los`; did you mean `loss`?");
         assert_eq!(error.code, WRONG_INPUT);
     }
 
     #[test]
-    fn a_run_that_failed_is_no_wrong_input_and_says_what_failed_after_it() {
+    fn a_failed_run_is_not_wrong_input_and_shows_later_failures() {
         let failure = |error: &str| Failure {
             origin: Origin::Trainer,
             place: "fit",
@@ -126,10 +126,10 @@ mod tests {
             trace: None,
         };
         let (failure, later, report) = (failure("first"), vec![failure("second")], Box::<Report>::default());
-        let error = CommandError::of_run(RunError::Failed { failure, later, report });
+        let error = CommandError::from_run(RunError::Failed { failure, later, report });
         assert_eq!((error.to_string().as_str(), error.code), ("first", FAILED));
         assert_eq!(error.notes, ["also: second"]);
-        let error = CommandError::of_run(RunError::Settings(vec!["a".into(), "b".into()]));
+        let error = CommandError::from_run(RunError::Settings(vec!["a".into(), "b".into()]));
         assert_eq!((error.to_string().as_str(), error.code), ("a\nb", WRONG_INPUT));
     }
 }

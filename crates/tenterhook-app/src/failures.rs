@@ -1,10 +1,10 @@
-//! Failures by kind, as text.
+//! Failures of a run as text, one line per kind.
 
 use tenterhook::{Failure, FailureKind, Failures};
 
-use crate::table::plain;
+use crate::format::one_line;
 
-/// A line for each kind, and how many failures there were of others.
+/// One line per kind, and the number of failures of kinds that were not recorded.
 pub(crate) fn lines(failures: &Failures) -> Vec<String> {
     let mut lines: Vec<_> = failures.kinds.iter().map(line).collect();
     if failures.left_out > 0 {
@@ -13,14 +13,14 @@ pub(crate) fn lines(failures: &Failures) -> Vec<String> {
     lines
 }
 
-/// The same of those that did not end the run.
+/// [`lines`] of failures that did not end the run.
 pub(crate) fn contained(failures: &Failures) -> Vec<String> {
     let mut contained = failures.clone();
     contained.kinds.retain(|kind| !kind.aborted && !kind.afterwards);
     lines(&contained)
 }
 
-/// The same of those that came while the run was ending, without those that are listed themselves.
+/// One line per kind of failure during clean-up, without failures that `listed` already shows.
 pub(crate) fn contained_afterwards(failures: &Failures, listed: &[Failure]) -> Vec<String> {
     let is_listed = |kind: &FailureKind| {
         let is_it = |one: &Failure| one.place == kind.at && one.origin.to_string() == kind.by;
@@ -41,7 +41,7 @@ fn line(kind: &FailureKind) -> String {
         (_, true) => "; disabled",
         _ => "",
     };
-    plain(&format!("{by} {how}{times} in {at}, {first}at step {step}: {error}{then}"))
+    one_line(&format!("{by} {how}{times} in {at}, {first}at step {step}: {error}{then}"))
 }
 
 #[cfg(test)]
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_says_who_where_how_often_and_what_came_of_it() {
+    fn a_line_shows_origin_place_count_and_consequence() {
         let kind = |value| serde_json::from_value::<FailureKind>(value).expect("it reads");
         let once = kind(
             json!({ "by": "module", "at": "backward", "count": 1, "step": 7, "error": "no", "aborted": true }),

@@ -1,7 +1,7 @@
-//! The command line of `tenter`, for the program itself and for users' own: [`App`] puts modules,
-//! data, hooks and schedules of yours behind the same commands. It depends on no engine. The only crate that prints.
+//! The command line of `tenter` as a library: [`App`] runs its commands on your own modules, data, hooks and schedules.
+//! It does not depend on an engine.
 
-// Only one place prints, which makes untrusted text harmless.
+// Only `terminal` prints: it escapes untrusted text.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod app;
@@ -10,9 +10,9 @@ mod commands;
 mod curves;
 mod error;
 mod failures;
+mod format;
 mod progress;
 mod signals;
-mod table;
 mod terminal;
 
 pub use app::App;

@@ -1,4 +1,4 @@
-//! The progress of a run: a bar on a terminal, plain lines elsewhere.
+//! Progress of a run: a bar on a terminal, one line per epoch otherwise.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,18 +6,19 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tenterhook::{
-    HookInfo, HookResult, HookRunner, Moment, Observer, Teardown, Tier, TrainBatchEnd, TrainEpochEnd,
+    HookInfo, HookResult, HookRunner, Observer, RunContext, Teardown, Tier, TrainBatchEnd, TrainEpochEnd,
     TrainEpochStart, TrainStart, ValidationEnd, hook, printable,
 };
 
-use crate::terminal::{err_is_terminal, tell};
+use crate::format::{duration, in_summaries, metric, number};
+use crate::terminal::{err_is_terminal, print_stderr};
 
-/// The loss is read no more often than this, however fast the steps are.
+/// How often the bar is updated; each update reads the loss.
 const REFRESH: Duration = Duration::from_millis(200);
-/// Without a terminal there is a line at the end of every epoch, and after so long within one.
-pub(crate) const LINES: Duration = Duration::from_secs(10);
+/// How often a line is printed within an epoch when there is no terminal.
+pub(crate) const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A bar, when standard error is a terminal.
+/// A progress bar, if standard error is a terminal.
 pub(crate) fn bar() -> Option<ProgressBar> {
     err_is_terminal().then(|| {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
@@ -29,55 +30,48 @@ pub(crate) fn bar() -> Option<ProgressBar> {
     })
 }
 
-/// Whether this hook is the one below: it shows a run, and is no part of it.
-pub(crate) fn only_shows(hook: &HookInfo) -> bool {
-    // Runs of earlier versions have it under the other name.
+/// Whether this hook is [`Progress`], which is not part of the configuration.
+pub(crate) fn is_progress(hook: &HookInfo) -> bool {
+    // `progress` is its name in older runs.
     ["tenter_progress", "progress"].contains(&hook.name.as_str()) && hook.tier == Tier::BuiltIn
 }
 
-/// Shows progress on standard error: loss, accuracy, speed and the time left.
+/// Hook that shows loss, metrics, speed and remaining time on standard error.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     silent: bool,
-    /// A hook prints the end of each epoch.
+    /// Another hook prints the end of each epoch.
     epochs_printed: bool,
-    began: Option<Start>,
-    shown: Option<Instant>,
-}
-
-/// Where training stood when this process began to train.
-struct Start {
-    at: Instant,
-    batches: u64,
-    samples: u64,
-    tokens: u64,
+    /// When this process started to train, with the progress at that time.
+    start: Option<(Instant, tenterhook::Progress)>,
+    updated: Option<Instant>,
 }
 
 impl Progress {
-    /// A bar when standard error is a terminal, else a line per epoch.
+    /// A bar if standard error is a terminal, otherwise a line per epoch.
     pub(crate) fn new() -> Progress {
         Progress { bar: bar(), silent: false, ..Progress::silent() }
     }
 
-    /// One that shows nothing. A run has the same hooks, however it is watched, so that it can be resumed.
+    /// A hook that shows nothing. Quiet runs have it, too: a resume requires the same hooks.
     pub(crate) fn silent() -> Progress {
-        Progress { bar: None, silent: true, epochs_printed: false, began: None, shown: None }
+        Progress { bar: None, silent: true, epochs_printed: false, start: None, updated: None }
     }
 
-    /// Whether a hook prints the end of each epoch, so that this one does not.
-    pub(crate) fn beside(mut self, hooks: &HookRunner) -> Progress {
+    /// Prints no line per epoch if one of these hooks already does.
+    pub(crate) fn without_repeating(mut self, hooks: &HookRunner) -> Progress {
         self.epochs_printed = hooks.declared().iter().any(|spec| spec.prints_epochs);
         self
     }
 
-    /// The bar, for others who write to the same terminal.
+    /// The bar, which must be suspended while something else writes to the terminal.
     pub(crate) fn bar(&self) -> Option<ProgressBar> {
         self.bar.clone()
     }
 
-    fn speed(&self, cx: &Moment<'_>) -> String {
-        let Some(start) = &self.began else { return String::new() };
-        let seconds = start.at.elapsed().as_secs_f64();
+    fn speed(&self, cx: &RunContext<'_>) -> String {
+        let Some((time, start)) = &self.start else { return String::new() };
+        let seconds = time.elapsed().as_secs_f64();
         let (unit, seen) = match cx.tokens - start.tokens {
             0 => ("samples/s", cx.samples - start.samples),
             tokens => ("tokens/s", tokens),
@@ -89,18 +83,20 @@ impl Progress {
         }
     }
 
-    /// How long it will still take at this speed, where the length of training is known.
-    fn time_left(&self, cx: &Moment<'_>) -> String {
-        let (Some(start), Some(all)) = (&self.began, cx.run.total_batches) else { return String::new() };
-        let (done, left) = (cx.total_batches - start.batches, all.saturating_sub(cx.total_batches));
+    /// The remaining time at the current speed, if the length of training is known.
+    fn time_left(&self, cx: &RunContext<'_>) -> String {
+        let (Some((time, start)), Some(all)) = (&self.start, cx.run.total_batches) else {
+            return String::new();
+        };
+        let (done, left) = (cx.total_batches - start.total_batches, all.saturating_sub(cx.total_batches));
         if done == 0 || left == 0 {
             return String::new();
         }
-        let seconds = start.at.elapsed().as_secs_f64() / done as f64 * left as f64;
+        let seconds = time.elapsed().as_secs_f64() / done as f64 * left as f64;
         format!("  {} left", duration(seconds))
     }
 
-    fn line(&self, cx: &Moment<'_>) -> String {
+    fn line(&self, cx: &RunContext<'_>) -> String {
         let mut line = cx.epoch_label();
         if cx.epochs_done == cx.epoch {
             let _ = write!(line, "  step {}", cx.step);
@@ -118,17 +114,17 @@ impl Progress {
 #[hook(name = "tenter_progress", tier = "built_in")]
 impl Observer for Progress {
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
-        let (batches, samples, tokens) = (cx.total_batches, cx.samples, cx.tokens);
-        self.began = Some(Start { at: Instant::now(), batches, samples, tokens });
+        let progress: &tenterhook::Progress = cx;
+        self.start = Some((Instant::now(), *progress));
         if let (Some(bar), Some(all)) = (&self.bar, cx.run.total_batches) {
             bar.set_length(all);
-            bar.set_position(batches);
+            bar.set_position(cx.total_batches);
         }
         Ok(())
     }
 
     fn on_train_epoch_start(&mut self, _: &TrainEpochStart) -> HookResult {
-        self.shown = None;
+        self.updated = None;
         Ok(())
     }
 
@@ -138,23 +134,23 @@ impl Observer for Progress {
         }
         let Some(bar) = &self.bar else {
             // An epoch may last for hours.
-            let shown = *self.shown.get_or_insert_with(Instant::now);
-            if shown.elapsed() >= LINES {
-                self.shown = Some(Instant::now());
-                tell(self.line(cx));
+            let updated = *self.updated.get_or_insert_with(Instant::now);
+            if updated.elapsed() >= LINE_INTERVAL {
+                self.updated = Some(Instant::now());
+                print_stderr(self.line(cx));
             }
             return Ok(());
         };
         bar.set_position(cx.total_batches);
-        if self.shown.is_none_or(|shown| shown.elapsed() >= REFRESH) {
-            self.shown = Some(Instant::now());
+        if self.updated.is_none_or(|updated| updated.elapsed() >= REFRESH) {
+            self.updated = Some(Instant::now());
             bar.set_message(self.line(cx));
         }
         Ok(())
     }
 
     fn on_validation_end(&mut self, _: &ValidationEnd) -> HookResult {
-        self.shown = None;
+        self.updated = None;
         Ok(())
     }
 
@@ -166,7 +162,7 @@ impl Observer for Progress {
         match &self.bar {
             Some(bar) => bar.set_message(line),
             None if self.epochs_printed => {}
-            None => tell(line),
+            None => print_stderr(line),
         }
         Ok(())
     }
@@ -179,48 +175,15 @@ impl Observer for Progress {
     }
 }
 
-/// Whether a metric is one that people follow. Of activations there is one for each point and statistic.
-pub(crate) fn is_followed(name: &str) -> bool {
-    let what = name.split('/').nth(1).unwrap_or(name);
-    what != "act" && !what.starts_with("act_")
-}
-
-/// The metrics of evaluations that people follow; what training logs is the loss beside them.
+/// The metrics of evaluations that a progress line shows beside the training loss.
 fn evaluated(metrics: &BTreeMap<String, f64>) -> Vec<(String, f64)> {
     let of_evaluation = |name: &&String| name.starts_with("val/") || name.starts_with("test/");
     metrics
         .keys()
         .filter(of_evaluation)
-        .filter(|name| is_followed(name))
+        .filter(|name| in_summaries(name))
         .map(|name| (name.clone(), metrics[name]))
         .collect()
-}
-
-/// A metric as people read it: accuracies in per cent, the rest with four digits.
-pub(crate) fn metric(name: &str, value: f64) -> String {
-    if name.split('/').any(|part| part == "accuracy") && (0.0..=1.0).contains(&value) {
-        format!("{:.2} %", value * 100.0)
-    } else {
-        number(value)
-    }
-}
-
-/// Four digits that count, whatever the size.
-pub(crate) fn number(value: f64) -> String {
-    let size = value.abs();
-    if value != 0.0 && !(1e-3..1e5).contains(&size) { format!("{value:.3e}") } else { format!("{value:.4}") }
-}
-
-/// A time as people say it.
-pub(crate) fn duration(seconds: f64) -> String {
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // no run lasts so long
-    let whole = seconds.round() as u64;
-    match whole {
-        _ if seconds < 10.0 => format!("{seconds:.1} s"),
-        0..60 => format!("{whole} s"),
-        60..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
-        _ => format!("{} h {:02} min", whole / 3600, whole / 60 % 60),
-    }
 }
 
 #[cfg(test)]
@@ -228,19 +191,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_logged_of_every_point_is_no_part_of_a_line() {
+    fn a_line_shows_evaluation_metrics_without_those_of_activations() {
         let names = ["train/loss", "val/accuracy/second", "val/act_mean/fc1", "val/action", "val/loss"];
         let metrics = names.iter().map(|name| ((*name).to_owned(), 1.0)).collect();
         let shown: Vec<_> = evaluated(&metrics).into_iter().map(|(name, _)| name).collect();
         assert_eq!(shown, ["val/accuracy/second", "val/action", "val/loss"]);
-    }
-
-    #[test]
-    fn numbers_are_written_for_people() {
-        assert_eq!(metric("val/accuracy", 0.98765), "98.77 %");
-        assert_eq!(metric("val/loss", 0.98765), "0.9877");
-        assert_eq!(number(0.000_012_34), "1.234e-5");
-        let times: Vec<_> = [0.42, 12.0, 75.0, 7300.0].into_iter().map(duration).collect();
-        assert_eq!(times, ["0.4 s", "12 s", "1 min 15 s", "2 h 01 min"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Ctrl-C and the other ways of asking a program to end.
+//! Signals that ask the program to stop.
 
 use std::process::exit;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,78 +8,89 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use tenterhook::run::Interrupt;
 
-use crate::commands::tell;
 use crate::error::CommandError;
+use crate::terminal::print_stderr;
 
-/// The signals that are listened to, by name. SIGUSR1 is how clusters say that the time is soon over.
+/// The handled signals. Clusters send SIGUSR1 shortly before the time limit of a job.
 const NAMES: [(i32, &str); 3] = [(SIGINT, "SIGINT"), (SIGTERM, "SIGTERM"), (SIGUSR1, "SIGUSR1")];
 
-/// The exit code after a signal: what a shell expects after SIGINT, and for the others what it expects after SIGTERM,
-/// so that a script has one code to look for.
+/// The exit code after a signal: 130 for SIGINT, and 143 for all others, so that a script has one code to check.
 pub(crate) fn exit_code(signal: &str) -> u8 {
     if signal == "SIGINT" { 130 } else { 143 }
 }
 
-/// What the signals find: nothing that could be lost, or something under way.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Watch(Arc<Mutex<Option<String>>>);
-
-impl Watch {
-    /// From here on a signal lets what is under way end in good order, and says this about it.
-    pub(crate) fn begins(&self, then: impl Into<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(then.into());
-    }
-
-    fn under_way(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
+/// How signals are handled: by exiting, or by interrupting the call that runs.
+#[derive(Clone, Debug)]
+pub(crate) struct SignalHandler {
+    interrupt: Interrupt,
+    /// What is printed when a signal interrupts the call; `None` before it starts.
+    message: Arc<Mutex<Option<String>>>,
 }
 
-/// Listens to signals. Until something [begins](Watch::begins), the first one ends the program. After that the first
-/// one asks for the end, which may take this long, and a SIGINT after it ends the program at once.
-pub(crate) fn watch(interrupt: Interrupt, timeout: Duration) -> Result<Watch, CommandError> {
-    let cannot = |error| CommandError::new(error).at("cannot watch for signals");
-    let mut signals = Signals::new(NAMES.map(|(number, _)| number)).map_err(cannot)?;
-    let watch = Watch::default();
-    let watched = watch.clone();
-    let listen = move || {
-        let mut asked = false;
+impl SignalHandler {
+    /// From now on, the first signal prints this message and interrupts the call instead of exiting.
+    pub(crate) fn interrupt_with(&self, message: impl Into<String>) {
+        *self.message.lock().unwrap_or_else(PoisonError::into_inner) = Some(message.into());
+    }
+
+    /// The handle that interrupts the call, for its trainer.
+    pub(crate) fn interrupt(&self) -> Interrupt {
+        self.interrupt.clone()
+    }
+
+    fn message(&self) -> Option<String> {
+        self.message.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Handles signals on a thread. A signal exits the program until [`SignalHandler::interrupt_with`] is called. After
+    /// that, the first signal interrupts the call, and the program exits after `timeout` or at the next SIGINT.
+    pub(crate) fn install(timeout: Duration) -> Result<SignalHandler, CommandError> {
+        let cannot = |error| CommandError::new(error).at("cannot handle signals");
+        let signals = Signals::new(NAMES.map(|(number, _)| number)).map_err(cannot)?;
+        let handler = SignalHandler { interrupt: Interrupt::new(), message: Arc::default() };
+        let shared = handler.clone();
+        let listen = move || shared.listen(signals, timeout);
+        std::thread::Builder::new().name("signals".into()).spawn(listen).map_err(cannot)?;
+        Ok(handler)
+    }
+
+    fn listen(&self, mut signals: Signals, timeout: Duration) {
+        let mut interrupted = false;
         for signal in signals.forever() {
             let name =
                 NAMES.iter().find(|(number, _)| *number == signal).map_or("a signal", |(_, name)| name);
             let code = i32::from(exit_code(name));
-            let Some(then) = watched.under_way() else {
-                tell(format_args!("\n{name}: ending; nothing had begun"));
+            let Some(message) = self.message() else {
+                print_stderr(format_args!("\n{name}: exiting; nothing was started yet"));
                 exit(code);
             };
-            if std::mem::replace(&mut asked, true) {
+            if std::mem::replace(&mut interrupted, true) {
                 if signal == SIGINT {
-                    tell(format_args!("\n{name} again: ending at once; what was saved stays"));
+                    print_stderr(format_args!("\n{name} again: exiting now; saved checkpoints are kept"));
                     exit(code);
                 }
-                // A cluster warns with one signal and ends with another; what is under way is what it wants.
-                tell(format_args!("\n{name}: it is ending already; Ctrl-C ends it at once"));
+                // Clusters send a warning signal first and SIGTERM later: the run is already stopping.
+                print_stderr(format_args!("\n{name}: already stopping; press Ctrl-C to exit now"));
                 continue;
             }
-            // First the words: who reads them and signals again is understood.
-            tell(format_args!("\n{name}: {then}; Ctrl-C ends it at once"));
-            interrupt.request(name);
-            limit(name, timeout, code);
+            // Printed first, so that a reader knows what a second signal does.
+            print_stderr(format_args!("\n{name}: {message}; press Ctrl-C to exit now"));
+            self.interrupt.request(name);
+            exit_after(timeout, name, code);
         }
-    };
-    std::thread::Builder::new().name("signals".into()).spawn(listen).map_err(cannot)?;
-    Ok(watch)
+    }
 }
 
-/// Ends the program when its end takes too long.
-fn limit(name: &'static str, timeout: Duration, code: i32) {
+/// Exits if the shutdown takes longer than `shutdown_timeout`.
+fn exit_after(timeout: Duration, name: &'static str, code: i32) {
     let wait = move || {
         std::thread::sleep(timeout);
-        tell(format_args!(
-            "{name}: the end took longer than `shutdown_timeout` ({timeout:?}); ending at once, and what was saved stays"
+        print_stderr(format_args!(
+            "{name}: the shutdown took longer than `shutdown_timeout` ({timeout:?}); exiting now; saved checkpoints are \
+             kept"
         ));
         exit(code);
     };
-    // Without it the end takes as long as it takes, and Ctrl-C still ends it.
+    // Without this thread there is no time limit, but Ctrl-C still works.
     let _ = std::thread::Builder::new().name("shutdown".into()).spawn(wait);
 }

@@ -1,9 +1,9 @@
-//! The only place that writes to standard output and standard error.
+//! Printing to standard output and standard error.
 //!
-//! **Invariant.** Whatever is printed has gone through [`tenterhook::printable`]: metric names, cells, run names and
-//! texts of servers cannot control the terminal. Colours are added after that.
+//! **Invariant.** All text goes through [`tenterhook::printable`] first, so metric names, cells, run names and answers
+//! of servers cannot control the terminal. Colours are added afterwards.
 
-#![allow(clippy::disallowed_methods)] // the one place
+#![allow(clippy::disallowed_methods)] // the only module that prints
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::Display;
@@ -14,80 +14,83 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tenterhook::failure::panic_message;
 use tenterhook::printable;
 
-/// The longest line on standard output, in characters.
-const LONGEST_PRINTED: usize = 1 << 16;
-/// The longest line of a message, in characters.
-const LONGEST_TOLD: usize = 2000;
-/// The most lines of a message.
-const MOST_TOLD: usize = 1000;
+/// Maximum length of a line on standard output, in characters.
+const MAX_STDOUT_LINE: usize = 1 << 16;
+/// Maximum length of a line on standard error, in characters.
+const MAX_STDERR_LINE: usize = 2000;
+/// Maximum number of lines of a message on standard error.
+const MAX_STDERR_LINES: usize = 1000;
 
-/// Something could not be printed, and a message said so.
-static UNPRINTED: AtomicBool = AtomicBool::new(false);
+/// Writing to standard output has failed, and an error was printed.
+static STDOUT_FAILED: AtomicBool = AtomicBool::new(false);
 
-/// Prints text for people.
-pub(crate) fn print(text: &str) {
-    write_out(&printable::text(text, LONGEST_PRINTED));
+/// Prints text to standard output.
+pub(crate) fn print_stdout(text: &str) {
+    write_stdout(&printable::text(text, MAX_STDOUT_LINE));
 }
 
-/// Prints JSON, or TOML: text for programs, which is not shortened.
+/// Prints JSON or TOML to standard output, without shortening it.
 pub(crate) fn print_data(text: &str) {
-    write_out(&printable::json(text));
+    write_stdout(&printable::json(text));
 }
 
-/// Prints text for people that contains some of these escape sequences of our own, such as colours.
+/// Prints text to standard output, and leaves our own escape sequences in it, such as colours.
 pub(crate) fn print_styled(text: &str, own: &[&str]) {
     let (mut shown, mut rest) = (String::new(), text);
     while !rest.is_empty() {
         let next = own.iter().filter_map(|code| rest.find(code).map(|at| (at, *code))).min();
         let (at, code) = next.unwrap_or((rest.len(), ""));
-        shown += &printable::text(&rest[..at], LONGEST_PRINTED);
+        shown += &printable::text(&rest[..at], MAX_STDOUT_LINE);
         shown += code;
         rest = &rest[at + code.len()..];
     }
-    write_out(&shown);
+    write_stdout(&shown);
 }
 
-/// A reader that closes the pipe early is no failure; a full disk is one.
-fn write_out(text: &str) {
+/// A closed pipe is not a failure; a full disk is.
+fn write_stdout(text: &str) {
     let mut stdout = std::io::stdout().lock();
     let Err(error) = writeln!(stdout, "{text}").and_then(|()| stdout.flush()) else { return };
-    if error.kind() != ErrorKind::BrokenPipe && !UNPRINTED.swap(true, Ordering::Relaxed) {
-        tell(format_args!("error: cannot write to standard output: {error}"));
+    if error.kind() != ErrorKind::BrokenPipe && !STDOUT_FAILED.swap(true, Ordering::Relaxed) {
+        print_stderr(format_args!("error: cannot write to standard output: {error}"));
     }
 }
 
 /// The exit code of a command: success only if all its output was written.
 pub(crate) fn exit_code(code: ExitCode, failed: u8) -> ExitCode {
-    let unprinted = UNPRINTED.load(Ordering::Relaxed);
-    if unprinted && code == ExitCode::SUCCESS { ExitCode::from(failed) } else { code }
+    let lost_output = STDOUT_FAILED.load(Ordering::Relaxed);
+    if lost_output && code == ExitCode::SUCCESS { ExitCode::from(failed) } else { code }
 }
 
-/// Writes a message to standard error. That it cannot be written is ignored.
-pub(crate) fn tell(message: impl Display) {
+/// Prints a message to standard error. Write errors are ignored.
+pub(crate) fn print_stderr(message: impl Display) {
     let _ = writeln!(std::io::stderr(), "{}", bounded(&message.to_string()));
 }
 
-/// Prints panics with [`tell`] from now on. With `RUST_BACKTRACE` set, the backtrace follows.
-pub(crate) fn tell_panics() {
+/// Prints panics with [`print_stderr`] from now on, with a backtrace if `RUST_BACKTRACE` is set.
+pub(crate) fn install_panic_hook() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();
         let place = panic.location().map(|place| format!(" at {place}")).unwrap_or_default();
         let message = panic_message(panic.payload());
-        tell(format_args!("thread '{}' panicked{place}:\n{message}", thread.name().unwrap_or("<unnamed>")));
+        print_stderr(format_args!(
+            "thread '{}' panicked{place}:\n{message}",
+            thread.name().unwrap_or("<unnamed>")
+        ));
         let backtrace = Backtrace::capture();
         if backtrace.status() == BacktraceStatus::Captured {
-            tell(format_args!("stack backtrace:\n{backtrace}"));
+            print_stderr(format_args!("stack backtrace:\n{backtrace}"));
         }
     }));
 }
 
-/// A message with at most [`MOST_TOLD`] lines.
+/// Cuts a message to [`MAX_STDERR_LINES`] lines.
 fn bounded(message: &str) -> String {
-    let Some((end, _)) = message.match_indices('\n').nth(MOST_TOLD - 1) else {
-        return printable::text(message, LONGEST_TOLD);
+    let Some((end, _)) = message.match_indices('\n').nth(MAX_STDERR_LINES - 1) else {
+        return printable::text(message, MAX_STDERR_LINE);
     };
     let rest = message[end + 1..].split('\n').count();
-    format!("{}\n… ({rest} more lines)", printable::text(&message[..end], LONGEST_TOLD))
+    format!("{}\n… ({rest} more lines)", printable::text(&message[..end], MAX_STDERR_LINE))
 }
 
 /// Whether standard output is a terminal.
@@ -114,13 +117,13 @@ mod tests {
 
     const PANICS: &str = "TENTERHOOK_TEST_PANICS";
 
-    /// Does nothing by itself: the test below starts this program again, to see what a panic prints.
+    /// Does nothing by itself; the test below runs it in another process.
     #[test]
-    fn panics_with_a_message_of_somebody_else() {
+    fn panic_with_an_untrusted_message() {
         if std::env::var_os(PANICS).is_none() {
             return;
         }
-        tell_panics();
+        install_panic_hook();
         let message = format!("\u{1b}]0;title\u{7}{}", "x".repeat(1_000_000));
         let _ = std::thread::Builder::new()
             .name("loader".into())
@@ -129,10 +132,10 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_printed_like_every_message_with_its_place_and_its_backtrace() {
+    fn a_panic_is_printed_safely_with_its_location_and_backtrace() {
         let printed = |backtrace: &str| {
             let mut program = std::process::Command::new(std::env::current_exe().expect("this program"));
-            program.args(["terminal::tests::panics_with_a_message_of_somebody_else", "--exact"]);
+            program.args(["terminal::tests::panic_with_an_untrusted_message", "--exact"]);
             program.env(PANICS, "1").env("RUST_BACKTRACE", backtrace).env_remove("RUST_LIB_BACKTRACE");
             String::from_utf8(program.output().expect("it runs").stderr).expect("UTF-8")
         };

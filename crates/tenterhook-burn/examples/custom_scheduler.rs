@@ -1,22 +1,22 @@
-//! A learning-rate schedule of your own, stepped after every optimizer step; a hook draws what it does.
+//! A custom learning rate schedule, stepped after every optimizer step. A hook draws the learning rate.
 //!
 //! `cargo run -p tenterhook-burn --example custom_scheduler`
 
 use burn::module::{Module, Param};
 use burn::optim::SgdConfig;
 use burn::tensor::{Device, Tensor};
-use tenterhook::data::{BatchData, Batches, Loading};
+use tenterhook::data::{BatchData, Batches, DataLoaders};
 use tenterhook::prelude::*;
-use tenterhook::schedule::{Scheduler, Tick};
+use tenterhook::schedule::{ScheduleStep, Scheduler};
 use tenterhook_burn::{Burn, BurnCx, BurnModule, Optimizer, Schedule, Step};
 
-/// Rises and falls in a straight line, again and again, half as high every time.
-struct Waves {
+/// A triangular wave whose height halves in every period.
+struct Triangle {
     period: u64,
 }
 
-impl Scheduler for Waves {
-    fn factor(&mut self, tick: Tick) -> Result<f64, BoxError> {
+impl Scheduler for Triangle {
+    fn factor(&mut self, tick: ScheduleStep) -> Result<f64, BoxError> {
         let (wave, at) = (tick.count / self.period, tick.count % self.period);
         let share = at as f64 / self.period as f64;
         let height = 0.5_f64.powf(wave as f64);
@@ -29,20 +29,20 @@ struct Valley {
     x: Param<Tensor<1>>,
 }
 
-/// There is nothing to learn from: the loss is the model's own.
-struct Nothing;
+/// The loss depends on the model alone, so a batch has no data.
+struct EmptyBatch;
 
-impl BatchData for Nothing {
+impl BatchData for EmptyBatch {
     fn size(&self) -> usize {
         1
     }
 }
 
 impl BurnModule for Valley {
-    type Batch = Nothing;
+    type Batch = EmptyBatch;
     type Prediction = ();
 
-    fn training_step(&mut self, _: &Nothing, _: &mut BurnCx<'_, Valley>) -> ModuleResult<Step> {
+    fn training_step(&mut self, _: &EmptyBatch, _: &mut BurnCx<'_, Valley>) -> ModuleResult<Step> {
         Ok((self.x.val() - 2.0).square().sum().into())
     }
 }
@@ -52,9 +52,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let valley = Valley { x: Param::from_data([-1.0_f32], &device) };
     let mut module = Burn::new(valley, &device).with_optimizers(|_| {
         let sgd = Optimizer::new("sgd", SgdConfig::new().build(), 0.2);
-        Ok(sgd.schedule(Schedule::per_step(Waves { period: 10 })).into())
+        Ok(sgd.schedule(Schedule::per_step(Triangle { period: 10 })).into())
     });
-    let mut data = Loading::new().train(Batches::new("train", vec![(); 30], |_| Ok(Nothing)).size(1));
+    let mut data = DataLoaders::new().train(Batches::new("train", vec![(); 30], |_| Ok(EmptyBatch)).size(1));
 
     let mut trainer = Trainer::new(Settings { max_epochs: Some(1), ..Settings::default() })?;
     trainer.add_hook(closure::on_step_end("draw", |cx| {

@@ -1,4 +1,4 @@
-//! Hooks on a Burn loop that you have already and want to keep: no trainer.
+//! Hooks in an existing Burn loop, without the trainer.
 //!
 //! `cargo run -p tenterhook-burn --example existing_loop`
 
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     });
     let hooks = OwnLoop::new(hooks![print.every("20 steps")?, stop])?;
 
-    // The loop as it was …
+    // The existing loop …
     let device = Device::flex().autodiff();
     device.seed(1);
     let mut model: Linear = LinearConfig::new(4, 1).init(&device);
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
         model = optimizer.step(0.03, model, gradients);
 
-        // … and what makes hooks of it. The loss stays on the device unless a hook reads it.
+        // … and the lines that add hooks. The loss stays on the device unless a hook reads it.
         let loss = Loss::from(loss);
         let (loss, norm) = (Scalar::new(&loss), Scalar::new(&f64::NAN));
         let verdict = hooks.emit(|now| StepEnd::new(now, loss, norm, 0.03, 0.03))?;

@@ -1,5 +1,5 @@
-//! Two optimizers that step by hand: a generator learns to draw from a normal distribution that it never
-//! sees, from a critic that learns to tell its samples from the real ones.
+//! A GAN with two optimizers and manual optimization: a generator learns to sample from a normal distribution, and a critic
+//! learns to tell its samples from real ones.
 //!
 //! `cargo run -p tenterhook-burn --example gan`
 
@@ -8,7 +8,7 @@ use burn::nn::{Linear, LinearConfig};
 use burn::optim::AdamConfig;
 use burn::tensor::activation::{relu, softplus};
 use burn::tensor::{Device, Distribution, Tensor, TensorData};
-use tenterhook::data::{BatchData, Batches, Loading};
+use tenterhook::data::{BatchData, Batches, DataLoaders};
 use tenterhook::module::Horizon;
 use tenterhook::prelude::*;
 use tenterhook_burn::{Burn, BurnCx, BurnModule, Optimizer, Optimizers};
@@ -30,7 +30,7 @@ struct Critic {
 }
 
 impl Critic {
-    /// How real the samples look.
+    /// Scores of the samples; higher ones look more real.
     fn forward(&self, samples: Tensor<2>) -> Tensor<2> {
         self.out.forward(relu(self.fc2.forward(relu(self.fc1.forward(samples)))))
     }
@@ -109,7 +109,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let size = samples.len();
         Ok(Samples(Tensor::from_data(TensorData::new(samples, [size, 1]), &device)))
     };
-    let mut data = Loading::new().train(Batches::new("real", real, collate).size(BATCH).shuffled(1));
+    let mut data = DataLoaders::new().train(Batches::new("real", real, collate).size(BATCH).shuffled(1));
 
     println!("                 real: mean 4.00, std 1.25");
     let mut trainer = Trainer::new(Settings { max_epochs: Some(10), ..Settings::default() })?;

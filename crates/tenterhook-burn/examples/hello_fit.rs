@@ -1,4 +1,4 @@
-//! The smallest training there is: a Burn model, its training step, and a hook that prints the loss.
+//! A minimal training: a Burn model, its training step, and a hook that prints the loss.
 //!
 //! `cargo run -p tenterhook-burn --example hello_fit`
 
@@ -7,7 +7,7 @@ use burn::nn::loss::{MseLoss, Reduction};
 use burn::nn::{Linear, LinearConfig};
 use burn::optim::SgdConfig;
 use burn::tensor::{Device, Tensor, TensorData};
-use tenterhook::data::{BatchData, Batches, Loading};
+use tenterhook::data::{BatchData, Batches, DataLoaders};
 use tenterhook::prelude::*;
 use tenterhook_burn::{Burn, BurnCx, BurnModule, Optimizer, Step};
 
@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         Ok(Points { y: column(y), x: column(x) })
     };
-    let mut data = Loading::new().train(Batches::new("train", samples, collate).size(16).shuffled(1));
+    let mut data = DataLoaders::new().train(Batches::new("train", samples, collate).size(16).shuffled(1));
 
     let mut trainer = Trainer::new(Settings { max_epochs: Some(15), ..Settings::default() })?;
     let print =

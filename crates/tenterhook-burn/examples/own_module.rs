@@ -1,5 +1,4 @@
-//! A module of your own, whole: its four steps, an optimizer with parameter groups and a schedule, and a
-//! handler of the training's life.
+//! A complete module: its four steps, an optimizer with parameter groups and a schedule, and a lifecycle handler.
 //!
 //! `cargo run -p tenterhook-burn --example own_module`
 
@@ -10,13 +9,13 @@ use burn::optim::AdamWConfig;
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use tenterhook::TensorSource;
-use tenterhook::data::{BatchData, Batches, Loading};
+use tenterhook::data::{BatchData, Batches, DataLoaders};
 use tenterhook::module::Horizon;
 use tenterhook::prelude::*;
 use tenterhook::schedule::Cosine;
 use tenterhook_burn::{Burn, BurnCx, BurnModule, Group, Optimizer, Optimizers, Schedule, Step, TensorList};
 
-/// Tells points within a circle from those outside of it.
+/// Classifies points as inside or outside of a circle.
 #[derive(Module, Debug)]
 struct Circle {
     fc1: Linear,
@@ -36,7 +35,7 @@ impl BatchData for Points {
         self.at.dims()[0]
     }
 
-    // What hooks see as `cx.batch.tensors`: they look at floats.
+    // What hooks see as `cx.batch.tensors`: float tensors.
     fn tensors(&self) -> &dyn TensorSource {
         &self.shown
     }
@@ -78,7 +77,7 @@ impl BurnModule for Circle {
         Ok(self.loss(batch).into())
     }
 
-    // Here and below the model is without autodiff, and dropout is off.
+    // In the evaluation steps the model has no autodiff, and dropout is off.
     fn validation_step(&self, batch: &Points, cx: &mut BurnCx<'_, Circle>) -> ModuleResult {
         cx.log("val/loss", self.loss(batch).into_scalar());
         cx.log("val/accuracy", self.accuracy(batch));
@@ -111,7 +110,7 @@ impl BurnModule for Circle {
     }
 }
 
-/// Every third point of many that are spread over the plane, from this one on.
+/// Every third of 900 points in the unit disc, starting with this one.
 fn points(first: usize) -> Vec<([f32; 2], i64)> {
     let at = |i: usize| {
         let (radius, angle) = (((i * 389 % 900) as f32 / 900.0).sqrt(), i as f32 * 2.4);
@@ -135,7 +134,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         Batches::new(name, points(first), collate)
     };
-    let mut data = Loading::new()
+    let mut data = DataLoaders::new()
         .train(batches("train", 0).shuffled(1))
         .validate(batches("val", 1))
         .test(batches("test", 2))
@@ -144,7 +143,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut module = Burn::new(Circle::new(&device), &device);
     let mut trainer = Trainer::new(Settings {
         max_epochs: Some(10),
-        limit_predict_batches: Some(Amount::Count(1)),
+        limit_predict_batches: Some(BatchLimit::Count(1)),
         ..Settings::default()
     })?;
     trainer.fit(&mut module, &mut data)?;

@@ -1,4 +1,4 @@
-//! Two training loaders with names, drawn from at three to one; a hook shows where every batch came from.
+//! Two named training data loaders, sampled at a ratio of three to one. A hook prints the loader of every batch.
 //!
 //! `cargo run -p tenterhook-burn --example several_loaders`
 
@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use burn::module::{Module, Param};
 use burn::optim::SgdConfig;
 use burn::tensor::{Device, Tensor};
-use tenterhook::data::{BatchData, Batches, Loading, Turns};
+use tenterhook::data::{BatchData, Batches, DataLoaders, Interleave};
 use tenterhook::prelude::*;
 use tenterhook_burn::{Burn, BurnCx, BurnModule, Optimizer, Step};
 
-/// Finds the mean of what it is shown.
+/// Learns the mean of the data.
 #[derive(Module, Debug)]
 struct Mean {
     value: Param<Tensor<1>>,
@@ -31,20 +31,20 @@ impl BurnModule for Mean {
 
     fn training_step(&mut self, batch: &Numbers, cx: &mut BurnCx<'_, Mean>) -> ModuleResult<Step> {
         let loss = (self.value.val() - batch.0.clone()).square().mean();
-        // The module knows the loader, too: a loss of its own for each, say, or a weight.
+        // The module knows the loader, for example to weight its loss.
         Ok(if cx.loader_name() == "synthetic" { loss * 0.5 } else { loss }.into())
     }
 }
 
-/// Notes the loaders in the order in which their batches come.
+/// Prints the loaders of the batches in order.
 #[derive(Default)]
-struct Order {
+struct LoaderOrder {
     names: Vec<String>,
     losses: BTreeMap<String, f64>,
 }
 
 #[hook]
-impl Observer for Order {
+impl Observer for LoaderOrder {
     fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult {
         self.names.push(cx.batch.loader.to_owned());
         if let Some(loss) = &cx.loss {
@@ -69,17 +69,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let collate = move |samples: Vec<f32>| Ok(Numbers(Tensor::from_data(samples.as_slice(), &device)));
         Batches::new(name, samples, collate).size(8).shuffled(1)
     };
-    let mut data = Loading::new()
+    let mut data = DataLoaders::new()
         .train(batches("real", 1.0, 48))
         .train(batches("synthetic", 2.0, 16))
-        // Drawn anew in every epoch; `Turns::Alternating(vec![3, 1])` would be strict about it.
-        .turns(Turns::Weighted(vec![3.0, 1.0]));
+        // Sampled at random; `Interleave::Alternating(vec![3, 1])` is strictly periodic.
+        .interleave(Interleave::Weighted(vec![3.0, 1.0]));
 
     let mean = Mean { value: Param::from_data([0.0_f32], &device) };
     let mut module = Burn::new(mean, &device)
         .with_optimizers(|_| Ok(Optimizer::new("sgd", SgdConfig::new().build(), 0.1).into()));
     let mut trainer = Trainer::new(Settings { max_epochs: Some(4), ..Settings::default() })?;
-    trainer.add_hook(Order::default())?;
+    trainer.add_hook(LoaderOrder::default())?;
     trainer.fit(&mut module, &mut data)?;
     println!("mean {:.2}", module.value.val().into_scalar::<f32>());
     Ok(())

@@ -1,8 +1,8 @@
-//! Burn's algorithms, and what they remember of a parameter, part by part.
+//! Burn's optimizers and their state for each parameter.
 //!
-//! Burn keys an optimizer's state by random ids and begins anew, without a word, where an id is missing; here it goes by
-//! name. Burn itself only hands out copies, each in memory that is touched for the first time, which costs more than the copying. The
-//! states of the algorithms that most people train with are open, so their tensors can be shared instead.
+//! Burn keys the state by random ids and silently starts anew where an id is missing; here the key is the parameter's name.
+//! Burn flattens a state into copies in fresh memory, whose page faults cost more than the copying. The state types of Adam,
+//! `AdamW` and Lion are public, so their tensors are shared instead.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,21 +13,23 @@ use burn::optim::{
 };
 use burn::tensor::{Device, TensorData};
 use burn_pack::Scalar;
-use tenterhook::optim::{Engine, NamedOptimizer, Number, ParamFacts, SavedState, StateParts, StateTensor};
+use tenterhook::optim::{
+    BuiltInOptimizer, Engine, ParamInfo, SavedState, StateParts, StateScalar, StateTensor,
+};
 use tenterhook::tensors::{Buffers, TensorBytes};
 use tenterhook::{BoxError, DType};
 
-use crate::erased::{Erased, dtype, with_rank};
-use crate::gradients::Part as GradientPart;
+use crate::dyn_tensor::{DynTensor, with_rank};
+use crate::gradients::GradientBuffer;
 use crate::optimizers;
-use crate::saved::{bytes, data};
+use crate::tensor_data::{bytes, data, shown_dtype};
 
-/// One of Burn's algorithms, of which it can be asked which.
+/// A Burn optimizer that can be downcast.
 trait AnyAlgorithm: DynOptimizer + Any {}
 
 impl<A: DynOptimizer + Any> AnyAlgorithm for A {}
 
-/// An algorithm of Burn's with its options, such as `AdamWConfig::new().build()`.
+/// A Burn optimizer with its options, such as `AdamWConfig::new().build()`.
 #[derive(Clone)]
 pub struct Algorithm(Arc<dyn AnyAlgorithm>);
 
@@ -43,10 +45,10 @@ impl Algorithm {
     }
 }
 
-/// Burn, as far as optimization needs it.
+/// Burn as the [`Engine`] of optimizers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BurnEngine {
-    /// Where gradients and states live: without autodiff.
+    /// The device of gradients and states, without autodiff.
     device: Device,
 }
 
@@ -59,19 +61,38 @@ impl BurnEngine {
 impl Engine for BurnEngine {
     type Algorithm = Algorithm;
     type State = DynState;
-    type Tensor = StatePart;
-    type Gradients = GradientPart;
+    type Tensor = OptimizerTensor;
+    type Gradients = GradientBuffer;
 
-    fn optimizers() -> Vec<NamedOptimizer<BurnEngine>> {
+    fn optimizers() -> Vec<BuiltInOptimizer<BurnEngine>> {
         optimizers::built_in()
     }
 
-    fn gradients(&self, params: Vec<ParamFacts>) -> GradientPart {
-        GradientPart::new(params, self.device.clone())
+    fn gradients(&self, params: Vec<ParamInfo>) -> GradientBuffer {
+        GradientBuffer::new(params, self.device.clone())
     }
 
-    fn parts(&self, algorithm: &Algorithm, parameter: &str, state: &DynState) -> StateParts<StatePart> {
-        parts(algorithm, parameter, state)
+    fn parts(&self, algorithm: &Algorithm, parameter: &str, state: &DynState) -> StateParts<OptimizerTensor> {
+        let any: &dyn Any = &*algorithm.0;
+        let mut parts = StateParts::default();
+        with_rank!(state.rank(), D => {
+            if any.is::<AdamW>() {
+                push_moments(&mut parts, parameter, &state.downcast_ref::<AdamWState<D>>().momentum);
+            } else if any.is::<Adam>() {
+                push_moments(&mut parts, parameter, &state.downcast_ref::<AdamState<D>>().momentum);
+            } else if any.is::<Lion>() {
+                let LionState { momentum } = state.downcast_ref::<LionState<D>>();
+                push(&mut parts, parameter, "momentum", DynTensor::new(momentum.clone()));
+            } else {
+                let mut sink = StateSink::default();
+                algorithm.as_burn().state_flatten(parameter, state, &mut sink);
+                let StateSink { tensors, scalars } = sink;
+                parts.scalars = scalars.into_iter().map(|(name, scalar)| (name, number(scalar))).collect();
+                parts.tensors =
+                    tensors.into_iter().map(|(name, data)| (name, OptimizerTensor::Copied(data))).collect();
+            }
+        });
+        parts
     }
 
     fn load_state(
@@ -91,107 +112,84 @@ impl Engine for BurnEngine {
         names
             .into_iter()
             .filter(|name| source.take_tensor("", name).is_none())
-            .for_each(|name| saved.used(name));
+            .for_each(|name| saved.mark_used(name));
         Ok(state)
     }
 }
 
-/// A number with its type: Burn refuses to read one as another.
-fn number(scalar: Scalar) -> Number {
+/// Keeps the type of the number: Burn refuses to read one type as another.
+fn number(scalar: Scalar) -> StateScalar {
     match scalar {
-        Scalar::Int(value) => Number::Int(value),
-        Scalar::UInt(value) => Number::Uint(value),
-        Scalar::Float(value) => Number::Float(value),
-        Scalar::Bool(value) => Number::Bool(value),
+        Scalar::Int(value) => StateScalar::Int(value),
+        Scalar::UInt(value) => StateScalar::Uint(value),
+        Scalar::Float(value) => StateScalar::Float(value),
+        Scalar::Bool(value) => StateScalar::Bool(value),
     }
 }
 
-fn scalar(number: Number) -> Scalar {
+fn scalar(number: StateScalar) -> Scalar {
     match number {
-        Number::Int(value) => Scalar::Int(value),
-        Number::Uint(value) => Scalar::UInt(value),
-        Number::Float(value) => Scalar::Float(value),
-        Number::Bool(value) => Scalar::Bool(value),
+        StateScalar::Int(value) => Scalar::Int(value),
+        StateScalar::Uint(value) => Scalar::UInt(value),
+        StateScalar::Float(value) => Scalar::Float(value),
+        StateScalar::Bool(value) => Scalar::Bool(value),
     }
 }
 
-/// A tensor of a state.
-#[allow(clippy::large_enum_variant)] // nearly all are shared, and a handful live at a time
-pub enum StatePart {
-    /// The algorithm's own tensor.
-    Shared(Erased),
-    /// What Burn made of it.
+/// A tensor of an optimizer's state.
+#[allow(clippy::large_enum_variant)] // nearly all are shared, and few exist at a time
+pub enum OptimizerTensor {
+    /// Shared with the state.
+    Shared(DynTensor),
+    /// Copied by Burn.
     Copied(TensorData),
 }
 
-impl StateTensor for StatePart {
+impl StateTensor for OptimizerTensor {
     fn shape(&self) -> Vec<usize> {
         match self {
-            StatePart::Shared(tensor) => tensor.shape(),
-            StatePart::Copied(data) => data.shape().iter().copied().collect(),
+            OptimizerTensor::Shared(tensor) => tensor.shape(),
+            OptimizerTensor::Copied(data) => data.shape().iter().copied().collect(),
         }
     }
 
     fn dtype(&self) -> DType {
         match self {
-            StatePart::Shared(tensor) => tensor.dtype(),
-            StatePart::Copied(data) => dtype(data.dtype()),
+            OptimizerTensor::Shared(tensor) => tensor.dtype(),
+            OptimizerTensor::Copied(data) => shown_dtype(data.dtype()),
         }
     }
 
     fn to_vec(&self) -> Vec<f32> {
         match self {
-            StatePart::Shared(tensor) => tensor.to_vec(),
-            StatePart::Copied(data) => data.iter::<f32>().collect(),
+            OptimizerTensor::Shared(tensor) => tensor.to_vec(),
+            OptimizerTensor::Copied(data) => data.iter::<f32>().collect(),
         }
     }
 
     fn save(self, buffers: &Buffers) -> Result<TensorBytes, BoxError> {
         match self {
-            StatePart::Shared(tensor) => tensor.save(buffers),
-            StatePart::Copied(data) => bytes(data),
+            OptimizerTensor::Shared(tensor) => tensor.save(buffers),
+            OptimizerTensor::Copied(data) => bytes(data),
         }
     }
 }
 
-/// What a state of this algorithm consists of, under the name of its parameter.
-fn parts(algorithm: &Algorithm, parameter: &str, state: &DynState) -> StateParts<StatePart> {
-    let any: &dyn Any = &*algorithm.0;
-    let mut parts = StateParts::default();
-    with_rank!(state.rank(), D => {
-        if any.is::<AdamW>() {
-            take_moments(&mut parts, parameter, &state.downcast_ref::<AdamWState<D>>().momentum);
-        } else if any.is::<Adam>() {
-            take_moments(&mut parts, parameter, &state.downcast_ref::<AdamState<D>>().momentum);
-        } else if any.is::<Lion>() {
-            let LionState { momentum } = state.downcast_ref::<LionState<D>>();
-            take(&mut parts, parameter, "momentum", Erased::new(momentum.clone()));
-        } else {
-            let mut sink = StateSink::default();
-            algorithm.as_burn().state_flatten(parameter, state, &mut sink);
-            let StateSink { tensors, scalars } = sink;
-            parts.scalars = scalars.into_iter().map(|(name, scalar)| (name, number(scalar))).collect();
-            parts.tensors = tensors.into_iter().map(|(name, data)| (name, StatePart::Copied(data))).collect();
-        }
-    });
-    parts
+fn push(parts: &mut StateParts<OptimizerTensor>, parameter: &str, leaf: &str, tensor: DynTensor) {
+    parts.tensors.push((format!("{parameter}.{leaf}"), OptimizerTensor::Shared(tensor)));
 }
 
-fn take(parts: &mut StateParts<StatePart>, parameter: &str, leaf: &str, tensor: Erased) {
-    parts.tensors.push((format!("{parameter}.{leaf}"), StatePart::Shared(tensor)));
-}
-
-fn take_moments<const D: usize>(
-    parts: &mut StateParts<StatePart>,
+fn push_moments<const D: usize>(
+    parts: &mut StateParts<OptimizerTensor>,
     parameter: &str,
     moments: &AdaptiveMomentumState<D>,
 ) {
     let AdaptiveMomentumState { time, moment_1, moment_2, max_moment_2 } = moments;
     parts.scalars.push((format!("{parameter}.momentum.time"), number(Scalar::from(*time))));
-    take(parts, parameter, "momentum.moment_1", Erased::new(moment_1.clone()));
-    take(parts, parameter, "momentum.moment_2", Erased::new(moment_2.clone()));
+    push(parts, parameter, "momentum.moment_1", DynTensor::new(moment_1.clone()));
+    push(parts, parameter, "momentum.moment_2", DynTensor::new(moment_2.clone()));
     if let Some(max) = max_moment_2 {
-        take(parts, parameter, "momentum.max_moment_2", Erased::new(max.clone()));
+        push(parts, parameter, "momentum.max_moment_2", DynTensor::new(max.clone()));
     }
 }
 
@@ -202,7 +200,7 @@ mod tests {
 
     use super::*;
 
-    /// What two steps leave, as Burn flattens it and as it is taken apart here.
+    /// Compares the state after two steps with what Burn flattens it into.
     #[track_caller]
     fn check(algorithm: impl Into<Algorithm>, shared: bool) {
         let algorithm = algorithm.into();
@@ -212,23 +210,24 @@ mod tests {
         let (weights, state) =
             burn.step_dyn(2, 0.1, tensor(1.0).into_bridge(), tensor(0.5).into_bridge(), None);
         let (_, state) = burn.step_dyn(2, 0.1, weights, tensor(-0.5).into_bridge(), state);
-        let state = state.expect("it remembers something");
+        let state = state.expect("the algorithm has state");
         let mut sink = StateSink::default();
         burn.state_flatten("layer.weight", &state, &mut sink);
-        let StateParts { tensors, scalars } = parts(&algorithm, "layer.weight", &state);
+        let StateParts { tensors, scalars } =
+            BurnEngine::on(&device).parts(&algorithm, "layer.weight", &state);
         let of_burn = sink.scalars.into_iter().map(|(name, scalar)| (name, number(scalar)));
         assert_eq!(scalars, of_burn.collect::<Vec<_>>());
-        assert!(!tensors.is_empty(), "something is compared");
-        assert!(tensors.iter().all(|(_, part)| matches!(part, StatePart::Shared(_)) == shared));
+        assert!(!tensors.is_empty(), "there are tensors to compare");
+        assert!(tensors.iter().all(|(_, part)| matches!(part, OptimizerTensor::Shared(_)) == shared));
         let tensors = tensors.into_iter().map(|(name, part)| match part {
-            StatePart::Shared(tensor) => (name, tensor.into_data()),
-            StatePart::Copied(data) => (name, data),
+            OptimizerTensor::Shared(tensor) => (name, tensor.into_data()),
+            OptimizerTensor::Copied(data) => (name, data),
         });
         assert_eq!(tensors.collect::<Vec<_>>(), sink.tensors);
     }
 
     #[test]
-    fn what_is_taken_apart_here_is_what_burn_makes_of_it() {
+    fn the_parts_of_a_state_are_those_that_burn_flattens_it_into() {
         check(AdamWConfig::new().build(), true);
         check(AdamWConfig::new().with_amsgrad(true).build(), true);
         check(AdamConfig::new().build(), true);

@@ -2,22 +2,22 @@
 
 use burn::tensor::Device;
 
-/// A device that cannot be had.
+/// A device that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// No such device.
+    /// The name is unknown.
     #[error(
         "there is no device `{0}`; there are: cpu, wgpu, vulkan, metal, cuda, rocm, those with a number as in `cuda:1`"
     )]
     Unknown(String),
-    /// It is not compiled in.
+    /// Support for it is not compiled in.
     #[error(
         "this program was built without the device `{0}`; build it with `--features {0}`, or use `device = \"cpu\"`"
     )]
     NotBuilt(String),
 }
 
-/// The device of this name: `cpu`, or where they are compiled in `wgpu`, `vulkan`, `metal`, `cuda:1`, …
+/// The device of this name: `cpu`, or if compiled in `wgpu`, `vulkan`, `metal`, `cuda:1`, …
 pub fn device(name: &str) -> Result<Device, DeviceError> {
     let (kind, number) = match name.split_once(':') {
         None => (name, None),
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_that_is_not_there_says_what_to_do() {
+    fn an_unavailable_device_is_an_error_that_says_what_to_do() {
         assert!(device("cpu").is_ok());
         for (name, hint) in [("gpu", "there are: cpu"), ("cpu:1", "there are"), ("cuda:x", "there are")] {
             let error = device(name).map(|_| ()).expect_err(name).to_string();

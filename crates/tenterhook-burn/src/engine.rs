@@ -4,113 +4,120 @@ use std::ops::{Deref, DerefMut};
 
 use burn::tensor::Device;
 use tenterhook::module::{
-    Horizon, LoadReport, Module, ModuleResult, Optimization, OptimizerState, Saved, Snapshot, StepOutput,
-    Wanted,
+    Horizon, LoadReport, Module, ModuleResult, Optimization, OptimizerState, Snapshot, SnapshotData,
+    SnapshotParts, StepOutput,
 };
 use tenterhook::optim::OptimizerSet;
 use tenterhook::plan::DeclaredMetric;
 use tenterhook::tensors::{Buffers, TensorMap};
-use tenterhook::{BoxError, Cx, Entries, Failure, ModelView, OptimizerSource, Stage, TensorSource};
+use tenterhook::{BoxError, CheckpointEntries, Cx, Failure, ModelView, OptimizerSource, Stage, TensorSource};
 
 use crate::Optimizers;
 use crate::algorithm::BurnEngine;
-use crate::module::{BurnModule, Step};
-use crate::params::{self, Live};
-use crate::saved::Held;
+use crate::module::BurnModule;
+use crate::params::{self, ModelParams};
 use crate::scalar::Loss;
-use crate::{gradients, saved, update};
+use crate::weights::{self, SharedTensors};
+use crate::{gradients, update};
 
-/// A Burn model under the trainer. It stands for its model: `burn.forward(..)` is the model's.
+/// A Burn model as a module for the trainer. It derefs to the model, so `burn.forward(..)` calls the model's method.
 pub struct Burn<M: BurnModule> {
-    pub(crate) live: Live<M>,
-    /// The model without autodiff, while an evaluation runs.
+    pub(crate) params: ModelParams<M>,
+    /// The model without autodiff, during an evaluation.
     evaluated: Option<M>,
     device: Device,
     pub(crate) optimizers: OptimizerSet<BurnEngine>,
-    /// Makes the optimizers instead of the model.
-    recipe: Option<Recipe>,
+    /// Used instead of the model's `configure_optimizers`.
+    optimizer_factory: Option<OptimizerFactory>,
 }
 
-type Recipe = Box<dyn FnMut(Horizon) -> Result<Optimizers, BoxError>>;
+type OptimizerFactory = Box<dyn FnMut(Horizon) -> Result<Optimizers, BoxError>>;
 
 impl<M: BurnModule> Burn<M> {
-    /// A model for the trainer, on this device or its autodiff twin. Its parameters are initialised
-    /// here if they are not yet, in their own order.
+    /// Moves a model to this device, with autodiff. Parameters that are not initialised yet are initialised here, in the
+    /// model's order.
     #[must_use]
     pub fn new(model: M, device: &Device) -> Burn<M> {
         let device = device.clone().autodiff();
-        // Forked, because a parameter that was merely moved would be the result of a computation.
+        // Forked, because a moved parameter would be the result of a computation, not a leaf of the graph.
         let model = model.fork(&device).train();
         let facts = params::facts(&model);
         let optimizers = OptimizerSet::new(BurnEngine::on(&device));
-        Burn { live: Live::new(model, facts), evaluated: None, device, optimizers, recipe: None }
+        let params = ModelParams::new(model, facts);
+        Burn { params, evaluated: None, device, optimizers, optimizer_factory: None }
     }
 
-    /// Takes the optimizers from here instead of from the model: from a configuration, say.
+    /// Uses these optimizers, for example those of a configuration, instead of the model's `configure_optimizers`.
     #[must_use]
     pub fn with_optimizers(
         mut self,
         make: impl FnMut(Horizon) -> Result<Optimizers, BoxError> + 'static,
     ) -> Burn<M> {
-        self.recipe = Some(Box::new(make));
+        self.optimizer_factory = Some(Box::new(make));
         self
     }
 
-    /// The device it computes on, with autodiff.
+    /// The device of the model, with autodiff.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The model, back.
+    /// Returns the model.
     #[must_use]
     pub fn into_model(self) -> M {
-        match self.live.model {
-            Some(model) => model,
-            None => unreachable!("the model is only away within an optimizer's step"),
-        }
+        self.params.model.unwrap_or_else(|| taken_out())
     }
 
-    /// Evaluates the weights that it has now, if it evaluates.
-    fn swap_in(&mut self) {
+    /// Updates the evaluated model after the weights have changed.
+    fn refresh_evaluated(&mut self) {
         if self.evaluated.is_some() {
             self.evaluated = Some(self.valid());
         }
     }
 
-    fn evaluated(&mut self) -> M {
-        // Taken out so that the step can borrow the rest; cloning a model copies handles only.
+    /// A clone, so that a step can borrow the module as well; it copies handles only.
+    fn evaluated(&self) -> M {
         self.evaluated.clone().unwrap_or_else(|| self.valid())
     }
+}
+
+fn taken_out() -> ! {
+    unreachable!("the model is only taken out within an optimizer step")
 }
 
 impl<M: BurnModule> Deref for Burn<M> {
     type Target = M;
 
     fn deref(&self) -> &M {
-        match &self.live.model {
-            Some(model) => model,
-            None => unreachable!("the model is only away within an optimizer's step"),
-        }
+        self.params.model.as_ref().unwrap_or_else(|| taken_out())
     }
 }
 
 impl<M: BurnModule> DerefMut for Burn<M> {
     fn deref_mut(&mut self) -> &mut M {
-        match self.live.changing() {
-            Some(model) => model,
-            None => unreachable!("the model is only away within an optimizer's step"),
-        }
+        self.params.changing().as_mut().unwrap_or_else(|| taken_out())
     }
 }
 
 impl<M: BurnModule> ModelView for Burn<M> {
     fn params(&self) -> &dyn TensorSource {
-        &self.live
+        &self.params
     }
     fn optimizers(&self) -> &dyn OptimizerSource {
         &self.optimizers
     }
+}
+
+/// Handlers that the model answers.
+macro_rules! forward {
+    ($($handler:ident($argument:ident: $Argument:ty);)*) => {
+        $(
+            fn $handler(&mut self, $argument: $Argument) -> ModuleResult {
+                BurnModule::$handler(&mut **self, $argument)
+            }
+        )*
+    };
 }
 
 macro_rules! implement_module {
@@ -130,8 +137,8 @@ macro_rules! implement_module {
                     return Ok(StepOutput::NoLoss);
                 }
                 Ok(match BurnModule::training_step(&mut **self, batch, cx)? {
-                    Step::Loss(loss) => StepOutput::Loss(loss.into()),
-                    Step::NoLoss => StepOutput::NoLoss,
+                    StepOutput::Loss(loss) => StepOutput::Loss(loss.into()),
+                    StepOutput::NoLoss => StepOutput::NoLoss,
                 })
             }
 
@@ -148,16 +155,16 @@ macro_rules! implement_module {
             }
 
             fn configure_optimizers(&mut self, horizon: Horizon) -> ModuleResult<Optimization> {
-                let optimizers = match &mut self.recipe {
+                let optimizers = match &mut self.optimizer_factory {
                     Some(make) => make(horizon)?,
                     None => BurnModule::configure_optimizers(&mut **self, horizon)?,
                 };
-                self.optimizers.configure(optimizers, &self.live.facts, horizon)
+                self.optimizers.configure(optimizers, &self.params.facts, horizon)
             }
 
             fn configure_model(&mut self) -> ModuleResult {
                 BurnModule::configure_model(&mut **self)?;
-                self.live.facts = params::facts(&**self);
+                self.params.facts = params::facts(&**self);
                 Ok(())
             }
 
@@ -175,22 +182,21 @@ macro_rules! implement_module {
 
             fn backward(&mut self, loss: &Loss, divide_by: f64) -> ModuleResult {
                 let loss = loss.tensor().ok_or("this loss does not depend on the model")?;
-                // A graph is consumed by its backward pass, so there is nothing to keep it for.
                 let mut gradients =
                     if divide_by > 1.0 { (loss.clone() / divide_by).backward() } else { loss.backward() };
-                if let Some(model) = &self.live.model {
+                if let Some(model) = &self.params.model {
                     gradients::add(model, &mut gradients, &mut self.optimizers);
                 }
                 Ok(())
             }
 
             fn optimizer_step(&mut self, optimizer: usize, keep_gradients: bool) -> ModuleResult {
-                let Burn { live, optimizers, .. } = self;
-                let mut followed = live.followed.take();
-                live.model = live.changing().take().map(|model| {
+                let Burn { params, optimizers, .. } = self;
+                let mut followed = params.followed.take();
+                params.model = params.changing().take().map(|model| {
                     update::step(model, optimizers, optimizer, keep_gradients, &mut followed)
                 });
-                live.followed.replace(followed);
+                params.followed.replace(followed);
                 Ok(())
             }
 
@@ -217,45 +223,45 @@ macro_rules! implement_module {
             }
 
             fn weights(&self) -> ModuleResult<TensorMap> {
-                saved::weights(&self.live)?.read(&Buffers::default())
+                weights::weights(&self.params)?.read(&Buffers::default())
             }
 
             fn load_weights(&mut self, weights: &TensorMap) -> ModuleResult {
-                saved::load_weights(&mut self.live, weights)?;
-                self.swap_in();
+                weights::load_weights(&mut self.params, weights)?;
+                self.refresh_evaluated();
                 Ok(())
             }
 
             fn load_matching(&mut self, weights: &TensorMap) -> ModuleResult<LoadReport> {
-                let report = saved::load_matching(&mut self.live, weights)?;
-                self.swap_in();
+                let report = weights::load_matching(&mut self.params, weights)?;
+                self.refresh_evaluated();
                 Ok(report)
             }
 
             fn optimizer_state(&self) -> ModuleResult<OptimizerState> {
-                // With the model, the state of the parameter that was being updated is lost.
-                self.live.present()?;
-                self.optimizers.held().read(&Buffers::default())
+                // If the model was lost in an update, so was the state of the parameter that was being updated.
+                self.params.present()?;
+                self.optimizers.snapshot().read(&Buffers::default())
             }
 
             fn gradients_state(&self) -> ModuleResult<TensorMap> {
-                gradients::held(&self.optimizers).read(&Buffers::default())
+                gradients::shared(&self.optimizers).read(&Buffers::default())
             }
 
             fn load_gradients(&mut self, gradients: &TensorMap) -> ModuleResult {
                 gradients::load(&mut self.optimizers, gradients)
             }
 
-            fn snapshot(&self, wanted: Wanted) -> ModuleResult<Snapshot> {
-                self.live.present()?;
-                let weights = wanted.weights.then(|| saved::weights(&self.live)).transpose()?;
-                let optimizers = wanted.optimizers.then(|| self.optimizers.held());
-                let gradients = wanted.gradients.then(|| gradients::held(&self.optimizers));
+            fn snapshot(&self, wanted: SnapshotParts) -> ModuleResult<Snapshot> {
+                self.params.present()?;
+                let weights = wanted.weights.then(|| weights::weights(&self.params)).transpose()?;
+                let optimizers = wanted.optimizers.then(|| self.optimizers.snapshot());
+                let gradients = wanted.gradients.then(|| gradients::shared(&self.optimizers));
                 Ok(Snapshot::new(move |buffers| {
-                    let read = |held: Held| held.read(buffers);
-                    // What training changes in place goes first: it is copied there if it is still shared by then.
-                    let optimizers = optimizers.map(|held| held.read(buffers)).transpose()?.unwrap_or_default();
-                    Ok(Saved {
+                    let read = |shared: SharedTensors| shared.read(buffers);
+                    // Optimizers first: training changes their state in place and must copy what is still shared.
+                    let optimizers = optimizers.map(|shared| shared.read(buffers)).transpose()?.unwrap_or_default();
+                    Ok(SnapshotData {
                         optimizers,
                         weights: weights.map(read).transpose()?.unwrap_or_default(),
                         gradients: gradients.map(read).transpose()?.unwrap_or_default(),
@@ -263,31 +269,14 @@ macro_rules! implement_module {
                 }))
             }
 
-            fn setup(&mut self, stage: Stage) -> ModuleResult {
-                BurnModule::setup(&mut **self, stage)
+            forward! {
+                setup(stage: Stage);
+                teardown(stage: Stage);
+                on_save_checkpoint(entries: &CheckpointEntries);
+                on_load_checkpoint(entries: &CheckpointEntries);
+                on_exception(failure: &Failure);
+                $($handler(cx: &mut Cx<'_, Self>);)*
             }
-
-            fn teardown(&mut self, stage: Stage) -> ModuleResult {
-                BurnModule::teardown(&mut **self, stage)
-            }
-
-            fn on_save_checkpoint(&mut self, entries: &Entries) -> ModuleResult {
-                BurnModule::on_save_checkpoint(&mut **self, entries)
-            }
-
-            fn on_load_checkpoint(&mut self, entries: &Entries) -> ModuleResult {
-                BurnModule::on_load_checkpoint(&mut **self, entries)
-            }
-
-            fn on_exception(&mut self, failure: &Failure) -> ModuleResult {
-                BurnModule::on_exception(&mut **self, failure)
-            }
-
-            $(
-                fn $handler(&mut self, cx: &mut Cx<'_, Self>) -> ModuleResult {
-                    BurnModule::$handler(&mut **self, cx)
-                }
-            )*
         }
     };
 }

@@ -1,63 +1,60 @@
-//! The gradients of an accumulation window, as Burn's tensors.
+//! The gradients of an accumulation window.
 
 use std::any::Any;
 use std::ops::Range;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients as BurnGradients, Tensor};
-use tenterhook::optim::{OptimizerSet, ParamFacts};
-use tenterhook::update::Kept;
+use tenterhook::optim::{OptimizerSet, ParamInfo};
+use tenterhook::update::SavedGradient;
 use tenterhook::{
-    BoxError, ClipRule, DType, GradientsMut, ModuleResult, Stats, TensorMap, TensorSource, UpdateError,
+    ClipRule, DType, GradientsMut, ModuleResult, TensorMap, TensorSource, TensorStats, UpdateError,
 };
 
 use crate::algorithm::BurnEngine;
-use crate::erased::Erased;
-use crate::saved::{Held, data};
+use crate::dyn_tensor::DynTensor;
 use crate::scalar::Loss;
+use crate::tensor_data::data;
+use crate::weights::SharedTensors;
 
-/// What a norm is raised by before one divides by it, as `PyTorch` does.
-const TINY: f64 = 1e-6;
+/// Term added to the norm before dividing by it, as in `PyTorch`.
+const EPSILON: f64 = 1e-6;
 
 /// The gradients of one optimizer's parameters.
-pub struct Part {
-    /// The facts about its parameters.
-    facts: Vec<ParamFacts>,
-    /// `None` where no gradient has arrived. Boxed: a tensor takes hundreds of bytes, which the places would take through the
-    /// whole backward pass.
-    values: Vec<Option<Box<Erased>>>,
-    /// Where gradients are computed: without autodiff.
+pub struct GradientBuffer {
+    facts: Vec<ParamInfo>,
+    /// `None` where there is no gradient. Boxed: a tensor takes hundreds of bytes, which empty entries would occupy during
+    /// the whole backward pass.
+    values: Vec<Option<Box<DynTensor>>>,
+    /// Without autodiff.
     device: Device,
 }
 
-impl Part {
-    pub(crate) fn new(facts: Vec<ParamFacts>, device: Device) -> Part {
+impl GradientBuffer {
+    pub(crate) fn new(facts: Vec<ParamInfo>, device: Device) -> GradientBuffer {
         let values = vec![None; facts.len()];
-        Part { facts, values, device }
+        GradientBuffer { facts, values, device }
     }
 
-    /// The gradient of one parameter; it stays only when it is to be kept.
-    pub(crate) fn take(&mut self, slot: usize, keep: bool) -> Option<Erased> {
-        let value = if keep { self.values[slot].clone() } else { self.values[slot].take() };
+    /// The gradient of one parameter. With `keep` it stays in the buffer as well.
+    pub(crate) fn take(&mut self, index: usize, keep: bool) -> Option<DynTensor> {
+        let value = if keep { self.values[index].clone() } else { self.values[index].take() };
         value.map(|gradient| *gradient)
     }
 
-    /// The norm of all of them together, for whoever will ask.
+    /// The norm over all gradients, computed when it is read.
     pub(crate) fn norm(&self) -> Loss {
         Loss::norm_of(self.values.iter().flatten().map(|gradient| (**gradient).clone()).collect())
     }
 }
 
-/// The norm of these together, still on the device.
-pub(crate) fn norm<'a>(gradients: impl Iterator<Item = &'a Erased>) -> Loss {
-    let squares: Vec<_> = gradients.map(Erased::square_sum).collect();
-    match squares.len() {
-        0 => Loss::known(0.0),
-        _ => Loss::new(Tensor::cat(squares, 0).sum().sqrt()),
-    }
+/// The norm over all these tensors, on the device. `None` if there are none.
+pub(crate) fn norm<'a>(gradients: impl Iterator<Item = &'a DynTensor>) -> Option<Tensor<1>> {
+    let squares: Vec<_> = gradients.map(DynTensor::square_sum).collect();
+    (!squares.is_empty()).then(|| Tensor::cat(squares, 0).sum().sqrt())
 }
 
-impl GradientsMut for Part {
+impl GradientsMut for GradientBuffer {
     fn view(&self) -> &dyn TensorSource {
         self
     }
@@ -69,8 +66,8 @@ impl GradientsMut for Part {
     }
 
     fn replace(&mut self, index: usize, values: &[f32]) {
-        let ParamFacts { shape, dtype, .. } = &self.facts[index];
-        self.values[index] = Some(Box::new(Erased::from_values(values, shape, *dtype, &self.device)));
+        let ParamInfo { shape, dtype, .. } = &self.facts[index];
+        self.values[index] = Some(Box::new(DynTensor::from_values(values, shape, *dtype, &self.device)));
     }
 
     fn remove(&mut self, index: usize) {
@@ -85,42 +82,42 @@ impl GradientsMut for Part {
         self.values[index] = self.values[index].take().map(|gradient| Box::new(gradient.scale(factor)));
     }
 
-    /// Without reading the norm: where it is below the limit the factor is 1.
+    /// Does not read the norm: below the limit the factor is 1.
     fn clip(&mut self, indexes: &[usize], rule: ClipRule) {
         let factor = match rule {
             ClipRule::Value(_) => None,
             ClipRule::Norm(limit) => {
                 let norm = norm(indexes.iter().filter_map(|index| self.values[*index].as_deref()));
-                norm.into_tensor().map(|norm| ((norm + TINY).recip() * limit).clamp_max(1.0))
+                norm.map(|norm| ((norm + EPSILON).recip() * limit).clamp_max(1.0))
             }
         };
         for index in indexes {
             let Some(gradient) = self.values[*index].take() else { continue };
             self.values[*index] = Some(match (rule, &factor) {
                 (ClipRule::Value(limit), _) => Box::new(gradient.clamp(limit)),
-                (ClipRule::Norm(_), Some(factor)) => Box::new(gradient.times(factor.clone())),
+                (ClipRule::Norm(_), Some(factor)) => Box::new(gradient.scale_by(factor.clone())),
                 (ClipRule::Norm(_), None) => gradient,
             });
         }
     }
 
-    /// Shared: a tensor that is shared is copied by whoever changes it.
-    fn keep(&self, index: usize) -> Kept {
-        self.values[index].as_deref().cloned().map_or(Kept::NONE, Kept::of)
+    /// Shares the tensor; changing it makes a copy.
+    fn save(&self, index: usize) -> SavedGradient {
+        self.values[index].as_deref().cloned().map_or(SavedGradient::NONE, SavedGradient::of)
     }
 
-    fn put_back(&mut self, index: usize, kept: Kept) {
-        let kept: Option<Erased> = kept.into();
+    fn restore(&mut self, index: usize, kept: SavedGradient) {
+        let kept: Option<DynTensor> = kept.into();
         self.values[index] = kept.map(Box::new);
     }
 
-    fn read_kept(&self, kept: &Kept) -> Option<Vec<f32>> {
-        kept.as_any()?.downcast_ref().map(Erased::to_vec)
+    fn read_saved(&self, kept: &SavedGradient) -> Option<Vec<f32>> {
+        kept.as_any()?.downcast_ref().map(DynTensor::to_vec)
     }
 
     fn set_native(&mut self, index: usize, tensor: Box<dyn Any>) -> Result<(), UpdateError> {
-        let ParamFacts { name, shape, .. } = &self.facts[index];
-        let Ok(tensor) = tensor.downcast::<Erased>() else {
+        let ParamInfo { name, shape, .. } = &self.facts[index];
+        let Ok(tensor) = tensor.downcast::<DynTensor>() else {
             return Err(UpdateError::OtherEngine(name.clone()));
         };
         if tensor.shape() != *shape {
@@ -136,7 +133,7 @@ impl GradientsMut for Part {
     }
 }
 
-impl TensorSource for Part {
+impl TensorSource for GradientBuffer {
     fn count(&self) -> usize {
         self.facts.len()
     }
@@ -149,16 +146,16 @@ impl TensorSource for Part {
     fn dtype(&self, index: usize) -> DType {
         self.facts[index].dtype
     }
-    /// What has no gradient is shown as zeros, which is what the optimizer makes of it.
+    /// Zeros where there is no gradient, as the optimizer treats it.
     fn read(&self, index: usize) -> Vec<f32> {
         let zeros = || vec![0.0; self.facts[index].shape.iter().product()];
-        self.values[index].as_deref().map_or_else(zeros, Erased::to_vec)
+        self.values[index].as_deref().map_or_else(zeros, DynTensor::to_vec)
     }
-    fn stats(&self, index: usize) -> Stats {
-        self.values[index].as_deref().map_or_else(|| Stats::of(&self.read(index)), Erased::stats)
+    fn stats(&self, index: usize) -> TensorStats {
+        self.values[index].as_deref().map_or_else(|| TensorStats::of(&self.read(index)), DynTensor::stats)
     }
     fn norm(&self, index: usize) -> f64 {
-        self.values[index].as_deref().map_or(0.0, Erased::norm)
+        self.values[index].as_deref().map_or(0.0, DynTensor::norm)
     }
     fn slice(&self, index: usize, ranges: &[Range<usize>]) -> Vec<f32> {
         let zeros = || vec![0.0; ranges.iter().map(ExactSizeIterator::len).product()];
@@ -170,7 +167,7 @@ impl TensorSource for Part {
     }
 }
 
-/// Adds what a backward pass yielded.
+/// Adds the gradients of a backward pass.
 pub(crate) fn add<M: Module>(
     model: &M,
     gradients: &mut BurnGradients,
@@ -179,21 +176,22 @@ pub(crate) fn add<M: Module>(
     model.visit(&mut Add { index: 0, from: gradients, to: optimizers });
 }
 
-/// Those that have arrived, by parameter name. Nothing is copied.
-pub(crate) fn held(optimizers: &OptimizerSet<BurnEngine>) -> Held {
-    let all = optimizers.parts().iter().flat_map(|part| part.facts.iter().zip(&part.values));
-    Held::of(all.filter_map(|(facts, value)| Some((facts.name.clone(), value.as_deref()?.clone()))))
+/// The gradients that exist, by parameter name. Nothing is copied.
+pub(crate) fn shared(optimizers: &OptimizerSet<BurnEngine>) -> SharedTensors {
+    let all = optimizers.parts().iter().flat_map(|buffer| buffer.facts.iter().zip(&buffer.values));
+    let shared = all.filter_map(|(facts, value)| Some((facts.name.clone(), value.as_deref()?.clone())));
+    SharedTensors(shared.collect())
 }
 
-/// Exactly these, and none where none are. Nothing is changed unless all of them fit.
+/// Sets exactly these gradients; a parameter without one has none afterwards. Nothing is changed unless all of them fit.
 pub(crate) fn load(optimizers: &mut OptimizerSet<BurnEngine>, gradients: &TensorMap) -> ModuleResult {
     optimizers.check_gradients(gradients)?;
-    for Part { facts, values, device } in optimizers.parts_mut() {
+    for GradientBuffer { facts, values, device } in optimizers.parts_mut() {
         for (facts, value) in facts.iter().zip(values) {
-            let given = gradients.get(&facts.name).ok();
-            *value = given
-                .map(|given| Ok::<_, BoxError>(Box::new(Erased::from_data(data(given)?, device))))
-                .transpose()?;
+            *value = match gradients.get(&facts.name) {
+                Ok(tensor) => Some(Box::new(DynTensor::from_data(data(tensor)?, device))),
+                Err(_) => None,
+            };
         }
     }
     Ok(())
@@ -207,18 +205,18 @@ struct Add<'a> {
 
 impl ModuleVisitor for Add<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let place = self.to.gradient_of(self.index);
+        let found = self.to.gradient_of(self.index);
         self.index += 1;
-        let Some((part, slot)) = place else { return };
-        // Asking a tensor without autodiff for its gradient panics.
+        let Some((buffer, index)) = found else { return };
+        // Burn panics when a tensor without autodiff is asked for its gradient.
         if !param.is_require_grad() {
             return;
         }
         let Some(gradient) = param.val().grad_remove(self.from) else { return };
-        let value = &mut part.values[slot];
-        let gradient = Erased::new(gradient);
+        let value = &mut buffer.values[index];
+        let gradient = DynTensor::new(gradient);
         *value = Some(Box::new(match value.take() {
-            Some(so_far) => so_far.plus(gradient),
+            Some(sum) => sum.add(gradient),
             None => gradient,
         }));
     }

@@ -1,55 +1,55 @@
-//! The Burn engine: a Burn model becomes a module that the trainer runs.
+//! The Burn engine: turns a Burn model into a module for tenterhook's trainer.
 //!
-//! A user implements [`BurnModule`] for the type that derives Burn's `Module`, and hands
-//! [`Burn::new`] to `Trainer::fit`. This crate absorbs Burn's breaking changes; nothing else in the
-//! workspace but the built-in tasks knows Burn.
+//! Implement [`BurnModule`] for the type that derives Burn's `Module`, and pass [`Burn::new`] to `Trainer::fit`. Only this crate
+//! and the built-in tasks depend on Burn, so Burn's breaking changes are dealt with here.
 //!
 //! How it works:
 //!
 //! - Models stay plain Burn modules. `Burn<M>` holds the model with gradients, optimizers and schedules, and derefs to the model.
-//! - Burn's tensors carry their rank in their type. One list holds parameters of all ranks, so the rank is kept beside the tensor
-//!   and restored by a `match` over 1 to 8 (`with_rank!`).
+//! - Burn's tensors have their rank in their type. One list holds parameters of all ranks, so the rank is a field and becomes a
+//!   constant again by a `match` over 1 to 8 (`with_rank!`).
 //! - Burn's `ModuleOptimizer` keys its state by random parameter ids and silently starts anew where one is missing. `update` calls
 //!   Burn's algorithms per parameter; [`tenterhook::optim`] keeps their state by name, and incomplete state is an error.
 //! - Evaluation runs on `model.valid()`: no graph, no dropout.
-//! - Parameters are initialised in the model's order by `Burn::new`. Burn initialises them at first use, so the random values would
+//! - `Burn::new` initialises parameters in the model's order. Burn initialises them at first use, so the random values would
 //!   depend on the first reader.
 //! - flex has one random generator per process that can be seeded but not saved, so it is seeded before every step.
-//! - The step yields the loss, `backward` gets it with its divisor, then it is detached. A loss in this process's memory becomes a
-//!   number at once; elsewhere it stays on the device until it is read.
+//! - A training step returns the loss, `backward` divides it and computes gradients, then it is detached. A loss in this process's
+//!   memory is read at once; others stay on the device until they are read.
 
-// Only one place prints, which makes untrusted text harmless.
+// Printing is done in one place of the app, which escapes untrusted text.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod algorithm;
+mod burn_tensor;
 mod device;
+mod dyn_tensor;
 mod engine;
-mod erased;
 mod gradients;
+mod hook_points;
 mod module;
-mod native;
 mod optimizers;
 mod params;
-mod points;
-mod saved;
 mod scalar;
+mod tensor_data;
 mod update;
+mod weights;
 
 pub use burn;
 
-/// The version of Burn that this engine is made for.
+/// The version of Burn that this engine is built for.
 pub const BURN_VERSION: &str = "0.22.1";
 
 pub use crate::algorithm::{Algorithm, BurnEngine};
+pub use crate::burn_tensor::{BurnGradient, BurnGradients, BurnTensor, MapGradient};
 pub use crate::device::{DeviceError, device};
 pub use crate::engine::Burn;
+pub use crate::hook_points::{HookPoints, TensorList};
 pub use crate::module::{BurnCx, BurnModule, Step};
-pub use crate::native::{BurnGradient, BurnGradients, BurnTensor, MapGradient};
-pub use crate::points::{Points, TensorList};
 pub use crate::scalar::Loss;
 pub use tenterhook::optim::Schedule;
 
-/// The optimizers of a module, each over parameters of its own.
+/// The optimizers of a module, over disjoint parameters.
 ///
 /// ```
 /// use burn::optim::AdamWConfig;
@@ -67,11 +67,11 @@ pub use tenterhook::optim::Schedule;
 /// ```
 pub type Optimizers = tenterhook::optim::Optimizers<BurnEngine>;
 
-/// One optimizer of Burn's, such as `Optimizer::new("adamw", AdamWConfig::new().build(), 1e-3)`.
+/// A Burn optimizer with its learning rate, such as `Optimizer::new("adamw", AdamWConfig::new().build(), 1e-3)`.
 pub type Optimizer = tenterhook::optim::Optimizer<BurnEngine>;
 
 /// The `[optimizer]` table of a configuration.
 pub type OptimizerTable = tenterhook::optim::OptimizerTable<BurnEngine>;
 
-/// Some of an optimizer's parameters, with settings of their own.
+/// A parameter group: some of an optimizer's parameters, with their own options.
 pub type Group = tenterhook::optim::Group<BurnEngine>;

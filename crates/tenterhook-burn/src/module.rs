@@ -1,43 +1,30 @@
-//! What a user writes: a Burn model and its steps.
+//! `BurnModule`, which users implement: a Burn model and its steps.
 
 use burn::tensor::Tensor;
 use tenterhook::module::Horizon;
 use tenterhook::plan::DeclaredMetric;
-use tenterhook::{BatchData, BoxError, Cx, Entries, Failure, ModuleResult, Stage};
+use tenterhook::{BatchData, BoxError, Cx, ModuleResult, StepOutput};
 
 use crate::Optimizers;
 use crate::engine::Burn;
 
-/// What a module's steps and handlers see of the run.
+/// The context of a module's steps and handlers.
 pub type BurnCx<'a, M> = Cx<'a, Burn<M>>;
 
-/// What a training step yields.
-#[derive(Clone, Debug)]
-#[allow(clippy::large_enum_variant)] // nearly all are losses, and a box would be an allocation per step
-pub enum Step {
-    /// A loss to train on.
-    Loss(Tensor<1>),
-    /// Nothing to train on: no backward, no update, no scheduler step.
-    NoLoss,
-}
-
-impl From<Tensor<1>> for Step {
-    fn from(loss: Tensor<1>) -> Step {
-        Step::Loss(loss)
-    }
-}
+/// The result of a training step: a loss to train on, which `loss.into()` makes, or none.
+pub type Step = StepOutput<Tensor<1>>;
 
 macro_rules! define_burn_module {
     ($($handler:ident)*) => {
-        /// A Burn model that knows how to be trained. Implement it for the type that derives Burn's
-        /// `Module`, and hand that to [`Burn::new`].
+        /// The training program of a Burn model: its steps, optimizers and handlers. Implement it for the type that
+        /// derives Burn's `Module`, and pass the model to [`Burn::new`].
         ///
-        /// Inputs of a training step may be made on the plain device; in an evaluation the model is
-        /// `model.valid()`: without autodiff, dropout off.
+        /// Batches may be on the device without autodiff. In an evaluation the model is `model.valid()`: without autodiff,
+        /// dropout off.
         pub trait BurnModule: burn::module::Module + 'static {
-            /// What the data yields.
+            /// The batches of the data.
             type Batch: BatchData;
-            /// What `predict_step` yields.
+            /// The result of `predict_step`.
             type Prediction: 'static;
 
             /// Computes the loss of a batch.
@@ -45,24 +32,24 @@ macro_rules! define_burn_module {
                 Err("this module has no training_step".into())
             }
 
-            /// Trains on a batch by hand: `module` is the model with its optimizers, for
+            /// Trains on a batch with manual optimization: `module` is the model with its optimizers, for
             /// `cx.backward(module, &loss.into())`, `cx.optimizer_step(module, 0)` and
-            /// `cx.zero_grad(module, 0)`. Used instead of `training_step` when
+            /// `cx.zero_grad(module, 0)`. Called instead of `training_step` if
             /// [`BurnModule::automatic_optimization`] is false.
             fn manual_step(
                 _module: &mut Burn<Self>,
                 _batch: &Self::Batch,
                 _cx: &mut BurnCx<'_, Self>,
             ) -> ModuleResult {
-                Err("this module optimizes by hand and has no manual_step".into())
+                Err("this module uses manual optimization and has no manual_step".into())
             }
 
-            /// `false`: the module steps its optimizers itself, in `manual_step`.
+            /// Whether the loop calls backward and the optimizers. If `false`, `manual_step` does.
             fn automatic_optimization(&self) -> bool {
                 true
             }
 
-            /// Evaluates a batch; numbers go to `cx.log`.
+            /// Evaluates a batch of the validation set, and logs metrics with `cx.log`.
             fn validation_step(&self, _batch: &Self::Batch, _cx: &mut BurnCx<'_, Self>) -> ModuleResult {
                 Err("this module has no validation_step".into())
             }
@@ -81,49 +68,22 @@ macro_rules! define_burn_module {
                 Err("this module has no predict_step".into())
             }
 
-            /// The optimizers and schedules, for a training of this length. Not asked when the model was
-            /// given some with [`Burn::with_optimizers`].
+            /// The optimizers and schedules, for a training of this length. Not called if
+            /// [`Burn::with_optimizers`] gives them.
             fn configure_optimizers(&mut self, _horizon: Horizon) -> Result<Optimizers, BoxError> {
-                Err("this module has no configure_optimizers, and was given no optimizers".into())
+                Err("this module has no configure_optimizers, and Burn::with_optimizers was not called".into())
             }
 
-            /// The metrics it logs, when it can say; then the plan can refuse monitors of others.
+            /// The metrics that it logs, if they are known. Hooks that monitor others are then refused before
+            /// training.
             fn metrics(&self) -> Option<Vec<DeclaredMetric>> {
                 None
             }
 
-            /// Builds what is too large to build earlier. Comes after `setup` and before restoring.
-            fn configure_model(&mut self) -> ModuleResult {
-                Ok(())
-            }
-
-            /// Before anything else.
-            fn setup(&mut self, _stage: Stage) -> ModuleResult {
-                Ok(())
-            }
-
-            /// After everything else, exactly once.
-            fn teardown(&mut self, _stage: Stage) -> ModuleResult {
-                Ok(())
-            }
-
-            /// May add entries to a checkpoint; hooks have added theirs.
-            fn on_save_checkpoint(&mut self, _entries: &Entries) -> ModuleResult {
-                Ok(())
-            }
-
-            /// May read entries of a checkpoint, before its weights are loaded.
-            fn on_load_checkpoint(&mut self, _entries: &Entries) -> ModuleResult {
-                Ok(())
-            }
-
-            /// The run has failed.
-            fn on_exception(&mut self, _failure: &Failure) -> ModuleResult {
-                Ok(())
-            }
+            tenterhook::module_lifecycle! {}
 
             $(
-                /// See the event of this name.
+                /// Called at the event of this name.
                 fn $handler(&mut self, _cx: &mut BurnCx<'_, Self>) -> ModuleResult {
                     Ok(())
                 }

@@ -1,4 +1,4 @@
-//! The parameters of a Burn model by name, in the order in which the model visits them.
+//! The parameters of a Burn model by name, in the order of its visitors.
 
 use std::any::Any;
 use std::cell::{OnceCell, RefCell};
@@ -6,18 +6,19 @@ use std::ops::Range;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
-use tenterhook::optim::ParamFacts;
-use tenterhook::tensor::NextChange;
-use tenterhook::{BoxError, DType, Stats, TensorSource};
+use tenterhook::optim::ParamInfo;
+use tenterhook::tensor::PendingUpdate;
+use tenterhook::{BoxError, DType, TensorSource, TensorStats};
 
-use crate::erased::{Erased, dtype};
+use crate::dyn_tensor::DynTensor;
+use crate::tensor_data::shown_dtype;
 
-/// The facts about all float parameters of a model. Visiting also initialises them, in order: Burn
-/// does so at first use, which would make their random values depend on who looks first.
-pub(crate) fn facts<M: Module>(model: &M) -> Vec<ParamFacts> {
+/// Name, shape and element type of all float parameters of a model. The visit also initialises them in the model's order:
+/// Burn initialises at first use, so the random values would depend on the first reader.
+pub(crate) fn facts<M: Module>(model: &M) -> Vec<ParamInfo> {
     struct Collect {
         path: Vec<String>,
-        facts: Vec<ParamFacts>,
+        facts: Vec<ParamInfo>,
     }
     impl ModuleVisitor for Collect {
         fn enter_module(&mut self, name: &str, _: &str) {
@@ -28,10 +29,10 @@ pub(crate) fn facts<M: Module>(model: &M) -> Vec<ParamFacts> {
         }
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
             let tensor = param.val();
-            self.facts.push(ParamFacts {
+            self.facts.push(ParamInfo {
                 name: self.path.join("."),
                 shape: tensor.dims().to_vec(),
-                dtype: dtype(tensor.dtype()),
+                dtype: shown_dtype(tensor.dtype()),
                 trained: param.is_require_grad(),
             });
         }
@@ -41,71 +42,63 @@ pub(crate) fn facts<M: Module>(model: &M) -> Vec<ParamFacts> {
     collect.facts
 }
 
-/// Calls back for every float parameter, with its index.
-pub(crate) fn each<M: Module>(model: &M, visit: impl FnMut(usize, Erased)) {
-    struct Each<F> {
-        index: usize,
-        visit: F,
-    }
-    impl<F: FnMut(usize, Erased)> ModuleVisitor for Each<F> {
+/// All float parameters of a model, shared and without autodiff.
+pub(crate) fn tensors<M: Module>(model: &M) -> Vec<DynTensor> {
+    struct Collect(Vec<DynTensor>);
+    impl ModuleVisitor for Collect {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            (self.visit)(self.index, Erased::new(param.val().inner()));
-            self.index += 1;
+            self.0.push(DynTensor::new(param.val().inner()));
         }
     }
-    model.visit(&mut Each { index: 0, visit });
+    let mut collect = Collect(Vec::new());
+    model.visit(&mut collect);
+    collect.0
 }
 
-/// A model, readable by parameter name.
-pub(crate) struct Live<M> {
-    /// `None` while the optimizer has it, and for good when its step panicked.
+/// A model whose parameters can be read by name.
+pub(crate) struct ModelParams<M> {
+    /// `None` during an optimizer step, and for good after a step that panicked.
     pub(crate) model: Option<M>,
-    pub(crate) facts: Vec<ParamFacts>,
-    /// Its parameters, shared, once somebody has looked at one: Burn visits the whole model to find it. Given up before
-    /// anything may change, so that nothing stale is shown, and nothing copied because it is shared.
-    shown: OnceCell<Vec<Erased>>,
-    /// Whoever waits for the next update of a parameter, by its index.
-    pub(crate) followed: RefCell<Vec<Option<NextChange>>>,
+    pub(crate) facts: Vec<ParamInfo>,
+    /// The parameters, shared, from the first read on: finding one means visiting the whole model. Dropped before anything
+    /// can change, so that it is never stale and an update finds no second owner.
+    cached: OnceCell<Vec<DynTensor>>,
+    /// By parameter index: the subscription to its next update.
+    pub(crate) followed: RefCell<Vec<Option<PendingUpdate>>>,
 }
 
-/// Said of a model that an optimizer had when it panicked.
-const LOST: &str = "the model was lost when a step of its optimizer panicked; go on from a checkpoint";
+const LOST: &str = "the model was lost when a step of its optimizer panicked; resume from a checkpoint";
 
-impl<M> Live<M> {
-    pub(crate) fn new(model: M, facts: Vec<ParamFacts>) -> Live<M> {
-        Live { model: Some(model), facts, shown: OnceCell::new(), followed: RefCell::default() }
+impl<M> ModelParams<M> {
+    pub(crate) fn new(model: M, facts: Vec<ParamInfo>) -> ModelParams<M> {
+        ModelParams { model: Some(model), facts, cached: OnceCell::new(), followed: RefCell::default() }
     }
 
-    /// The model may be changed from here on.
+    /// The model, to be changed.
     pub(crate) fn changing(&mut self) -> &mut Option<M> {
-        self.shown.take();
+        self.cached.take();
         &mut self.model
     }
 
-    /// The model. Without it there is nothing to save, and nothing must look as if it were saved.
+    /// The model, or an error if it was lost: then nothing may be saved.
     pub(crate) fn present(&self) -> Result<&M, BoxError> {
         self.model.as_ref().ok_or_else(|| LOST.into())
     }
 
-    /// The model, to be put back.
+    /// Takes the model out; the caller puts it back.
     pub(crate) fn take(&mut self) -> Result<M, BoxError> {
         self.changing().take().ok_or_else(|| LOST.into())
     }
 }
 
-impl<M: Module> Live<M> {
-    fn one(&self, index: usize) -> Option<&Erased> {
+impl<M: Module> ModelParams<M> {
+    fn tensor(&self, index: usize) -> Option<&DynTensor> {
         let model = self.model.as_ref()?;
-        let shown = self.shown.get_or_init(|| {
-            let mut all = Vec::with_capacity(self.facts.len());
-            each(model, |_, tensor| all.push(tensor));
-            all
-        });
-        shown.get(index)
+        self.cached.get_or_init(|| tensors(model)).get(index)
     }
 }
 
-impl<M: Module> TensorSource for Live<M> {
+impl<M: Module> TensorSource for ModelParams<M> {
     fn count(&self) -> usize {
         self.facts.len()
     }
@@ -122,25 +115,25 @@ impl<M: Module> TensorSource for Live<M> {
         self.facts[index].trained
     }
     fn read(&self, index: usize) -> Vec<f32> {
-        self.one(index).map(Erased::to_vec).unwrap_or_default()
+        self.tensor(index).map(DynTensor::to_vec).unwrap_or_default()
     }
     fn slice(&self, index: usize, ranges: &[Range<usize>]) -> Vec<f32> {
-        self.one(index).map(|tensor| tensor.slice(ranges)).unwrap_or_default()
+        self.tensor(index).map(|tensor| tensor.slice(ranges)).unwrap_or_default()
     }
     fn norm(&self, index: usize) -> f64 {
-        self.one(index).map(Erased::norm).unwrap_or_default()
+        self.tensor(index).map(DynTensor::norm).unwrap_or_default()
     }
-    fn stats(&self, index: usize) -> Stats {
-        self.one(index).map(Erased::stats).unwrap_or_default()
+    fn stats(&self, index: usize) -> TensorStats {
+        self.tensor(index).map(DynTensor::stats).unwrap_or_default()
     }
-    fn follow(&self, index: usize) -> Option<NextChange> {
+    fn track_update(&self, index: usize) -> Option<PendingUpdate> {
         let mut followed = self.followed.borrow_mut();
         followed.resize(self.facts.len(), None);
-        // Everybody who follows it until then waits for the same.
+        // All who follow it until then share one subscription.
         Some(followed.get_mut(index)?.get_or_insert_default().clone())
     }
     fn native(&self, index: usize) -> Option<Box<dyn Any + Send>> {
-        let tensor = self.one(index)?.clone();
+        let tensor = self.tensor(index)?.clone();
         Some(Box::new(tensor))
     }
 }

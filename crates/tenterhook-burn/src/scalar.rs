@@ -1,13 +1,13 @@
-//! Losses and norms that stay on the device until somebody reads them.
+//! Losses and norms that stay on the device until they are read.
 
 use burn::tensor::{DType, Tensor};
 use burn_flex::Flex;
 use tenterhook::tensor::ReadScalar;
 
-use crate::erased::Erased;
+use crate::dyn_tensor::DynTensor;
 use crate::gradients::norm;
 
-/// A number that may still be on the device, with the graph it came from.
+/// A number that may be on the device still, with the graph that computed it.
 #[derive(Clone, Debug)]
 pub struct Loss(Inner);
 
@@ -16,8 +16,8 @@ pub struct Loss(Inner);
 enum Inner {
     Lazy(Tensor<1>),
     Known(f64),
-    /// The norm of these together, which nobody has asked for yet.
-    NormOf(Vec<Erased>),
+    /// The norm over all these tensors, not computed yet.
+    NormOf(Vec<DynTensor>),
 }
 
 impl Loss {
@@ -29,19 +29,12 @@ impl Loss {
         Loss(Inner::Known(value))
     }
 
-    /// The norm of these together: computed when it is read, since mostly nobody does.
-    pub(crate) fn norm_of(tensors: Vec<Erased>) -> Loss {
+    /// The norm over all these tensors. It is computed when it is read, which most runs never do.
+    pub(crate) fn norm_of(tensors: Vec<DynTensor>) -> Loss {
         Loss(Inner::NormOf(tensors))
     }
 
-    /// The tensor, unless it is a number that nothing depends on.
-    pub(crate) fn into_tensor(self) -> Option<Tensor<1>> {
-        match self.0 {
-            Inner::Lazy(tensor) => Some(tensor),
-            Inner::Known(_) | Inner::NormOf(_) => None,
-        }
-    }
-
+    /// The tensor, if this is one.
     pub(crate) fn tensor(&self) -> Option<&Tensor<1>> {
         match &self.0 {
             Inner::Lazy(tensor) => Some(tensor),
@@ -49,7 +42,8 @@ impl Loss {
         }
     }
 
-    /// Without the graph, which would hold every activation of its step; as a number where it lies in memory.
+    /// Drops the graph, which would keep every activation of its step alive. A number in this process's memory is read at
+    /// once.
     pub(crate) fn detached(self) -> Loss {
         match self.0 {
             Inner::Lazy(tensor) => {
@@ -61,7 +55,7 @@ impl Loss {
     }
 }
 
-/// The number, where it lies in this process's memory: Burn's own way out takes microseconds.
+/// The number, if it is in this process's memory. Burn's own way to read it takes microseconds.
 fn in_memory(tensor: &Tensor<1>) -> Option<f64> {
     let tensor = tensor.clone().try_into_primitive::<Flex>().ok()?;
     let is_one = tensor.dtype() == DType::F32 && tensor.layout().num_elements() == 1;
@@ -75,13 +69,13 @@ impl From<Tensor<1>> for Loss {
 }
 
 impl ReadScalar for Loss {
-    /// NaN when the device cannot deliver it: whoever judges a loss judges that one too.
+    /// NaN if the device cannot deliver it, so that checks of the loss fail too.
     fn read(&self) -> f64 {
         match &self.0 {
             Inner::Lazy(tensor) => in_memory(tensor)
                 .unwrap_or_else(|| tensor.clone().try_into_scalar::<f64>().unwrap_or(f64::NAN)),
             Inner::Known(value) => *value,
-            Inner::NormOf(tensors) => norm(tensors.iter()).read(),
+            Inner::NormOf(tensors) => norm(tensors.iter()).map_or(0.0, |norm| Loss::new(norm).read()),
         }
     }
 
@@ -92,7 +86,7 @@ impl ReadScalar for Loss {
         }
     }
 
-    /// In one transfer, where they must be transferred.
+    /// In one transfer.
     fn read_all(scalars: &[&Loss]) -> Vec<f64> {
         let lazy: Option<Vec<_>> = scalars.iter().map(|scalar| scalar.tensor().cloned()).collect();
         match lazy {

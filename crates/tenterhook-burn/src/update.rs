@@ -1,32 +1,32 @@
-//! One optimizer's step over the parameters of a Burn model.
+//! An optimizer step over the parameters of a Burn model.
 
 use std::time::Instant;
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::Tensor;
 use tenterhook::optim::{OptimizerSet, Update};
-use tenterhook::tensor::NextChange;
+use tenterhook::tensor::PendingUpdate;
 
 use crate::algorithm::BurnEngine;
-use crate::erased::Erased;
+use crate::dyn_tensor::DynTensor;
 
-/// Moves the parameters of one optimizer, and consumes their gradients unless they are to be kept. Those that are followed
-/// are compared with what they were while both are near.
+/// Updates the parameters of one optimizer, and consumes their gradients unless `keep` is set. TrackedUpdate parameters are
+/// compared with their old values.
 pub(crate) fn step<M: Module>(
     model: M,
     optimizers: &mut OptimizerSet<BurnEngine>,
     optimizer: usize,
     keep: bool,
-    followed: &mut [Option<NextChange>],
+    followed: &mut [Option<PendingUpdate>],
 ) -> M {
     model.map(&mut Apply { parameter: 0, optimizer, optimizers, keep, followed })
 }
 
-/// Tells how a weight has changed, and what it took to see it.
-fn tell(awaited: NextChange, before: &Erased, after: &Erased) {
-    let began = Instant::now();
-    let change = after.change_since(before);
-    awaited.happened(change, began.elapsed());
+/// Reports the change of a followed parameter, with the time that computing it took.
+fn report(change: PendingUpdate, before: &DynTensor, after: &DynTensor) {
+    let start = Instant::now();
+    let measured = after.change_since(before);
+    change.resolve(measured, start.elapsed());
 }
 
 struct Apply<'a> {
@@ -34,7 +34,7 @@ struct Apply<'a> {
     optimizer: usize,
     optimizers: &'a mut OptimizerSet<BurnEngine>,
     keep: bool,
-    followed: &'a mut [Option<NextChange>],
+    followed: &'a mut [Option<PendingUpdate>],
 }
 
 impl ModuleMapper for Apply<'_> {
@@ -42,12 +42,13 @@ impl ModuleMapper for Apply<'_> {
         let parameter = self.parameter;
         self.parameter += 1;
         let Some(update) = self.optimizers.update(self.optimizer, parameter) else { return param };
-        let awaited = self.followed.get_mut(parameter).and_then(Option::take).filter(NextChange::is_awaited);
-        let followed = awaited.map(|awaited| (awaited, Erased::new(param.val().inner())));
+        let change =
+            self.followed.get_mut(parameter).and_then(Option::take).filter(PendingUpdate::is_awaited);
+        let followed = change.map(|change| (change, DynTensor::new(param.val().inner())));
         let Update { algorithm, lr, state, gradients, index } = update;
         let Some(gradient) = gradients.take(index, self.keep) else {
-            if let Some((awaited, unchanged)) = followed {
-                tell(awaited, &unchanged, &unchanged);
+            if let Some((change, unchanged)) = followed {
+                report(change, &unchanged, &unchanged);
             }
             return param;
         };
@@ -62,8 +63,8 @@ impl ModuleMapper for Apply<'_> {
         );
         *state = new_state;
         let tensor = Tensor::<D>::from_bridge(tensor);
-        if let Some((awaited, before)) = followed {
-            tell(awaited, &before, &Erased::new(tensor.clone()));
+        if let Some((change, before)) = followed {
+            report(change, &before, &DynTensor::new(tensor.clone()));
         }
         let mut tensor = Tensor::from_inner(tensor);
         if let Some(strategy) = strategy {

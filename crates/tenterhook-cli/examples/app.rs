@@ -1,7 +1,6 @@
-//! The command line of `tenter` around a task, a hook, a schedule and an optimizer of your own.
+//! The command line of `tenter` with your own task, hook, schedule and optimizer.
 //!
-//! Without arguments it trains for two epochs and throws the run away. With arguments it is a program
-//! like `tenter`:
+//! Without arguments it trains for two epochs and deletes the run. With arguments it is a program like `tenter`:
 //!
 //! ```text
 //! cargo run -p tenterhook-cli --example app
@@ -14,12 +13,12 @@ use std::process::ExitCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tenterhook::data::{BatchData, Batches, Loading};
-use tenterhook::optim::{OptimizerOptions, Recipe, SchedulerTable};
+use tenterhook::data::{BatchData, Batches, DataLoaders};
+use tenterhook::optim::{OptimizerFactory, OptimizerOptions, SchedulerTable};
 use tenterhook::plan::DeclaredMetric;
 use tenterhook::prelude::*;
-use tenterhook::schedule::{Scheduler, Tick};
-use tenterhook::task::{Build, Problem, Task};
+use tenterhook::schedule::{ScheduleStep, Scheduler};
+use tenterhook::task::{BuildContext, Problem, Task};
 use tenterhook_app::App;
 use tenterhook_burn::burn::module::Module;
 use tenterhook_burn::burn::nn::{Linear, LinearConfig};
@@ -88,7 +87,7 @@ impl BurnModule for Net {
     }
 }
 
-/// What `task = "wave"` means in a configuration.
+/// `task = "wave"` in a configuration.
 struct Wave;
 
 #[derive(Default, Serialize, Deserialize, JsonSchema)]
@@ -96,14 +95,14 @@ struct Wave;
 struct WaveOptions {
     /// The optimizer.
     optimizer: OptimizerTable,
-    /// Schedules of the learning rate.
+    /// Learning rate schedules.
     schedulers: Vec<SchedulerTable>,
 }
 
 impl Task for Wave {
     type Options = WaveOptions;
     type Module = Burn<Net>;
-    type Data = Loading<Points>;
+    type Data = DataLoaders<Points>;
 
     fn name(&self) -> &'static str {
         "wave"
@@ -134,10 +133,10 @@ impl Task for Wave {
     fn build(
         &self,
         options: WaveOptions,
-        build: &Build<'_>,
-    ) -> Result<(Burn<Net>, Loading<Points>), Vec<Problem>> {
+        build: &BuildContext<'_>,
+    ) -> Result<(Burn<Net>, DataLoaders<Points>), Vec<Problem>> {
         let device = device(build.device).map_err(|error| vec![Problem::new("device", error.to_string())])?;
-        let recipe = Recipe::new(options.optimizer, options.schedulers, build.registry)?;
+        let recipe = OptimizerFactory::new(options.optimizer, options.schedulers, build.registry)?;
         device.seed(build.seed);
         let linear = |from, to| LinearConfig::new(from, to).init(&device);
         let module = Burn::new(Net { hidden: linear(1, 16), out: linear(16, 1) }, &device)
@@ -147,7 +146,7 @@ impl Task for Wave {
             let samples: Vec<f32> = (first..300).step_by(3).map(|i| f32::from(i) / 150.0 - 1.0).collect();
             Batches::new(name, samples, move |samples| Ok(points(samples, &device))).size(10)
         };
-        let data = Loading::new()
+        let data = DataLoaders::new()
             .train(batches("train", 0).shuffled(build.seed))
             .validate(batches("val", 1))
             .test(batches("test", 2))
@@ -177,7 +176,7 @@ struct Losses {
 #[derive(Clone, Copy, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct LossesOptions {
-    /// Digits behind the point.
+    /// Digits after the decimal point.
     digits: usize,
 }
 
@@ -206,16 +205,16 @@ impl Observer for Losses {
     }
 }
 
-/// `use = "staircase"`: down by a tenth after every so many steps.
+/// `use = "staircase"`: lowers the learning rate by a tenth at regular intervals.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Staircase {
-    /// After how many steps it goes down.
+    /// Number of steps between two reductions.
     height: u64,
 }
 
 impl Scheduler for Staircase {
-    fn factor(&mut self, tick: Tick) -> Result<f64, BoxError> {
+    fn factor(&mut self, tick: ScheduleStep) -> Result<f64, BoxError> {
         Ok(0.9_f64.powf((tick.count / self.height) as f64))
     }
 }
@@ -224,11 +223,11 @@ fn staircase(options: Staircase) -> Result<Staircase, &'static str> {
     if options.height == 0 { Err("`height` must be 1 or more") } else { Ok(options) }
 }
 
-/// `use = "heavy_ball"`: gradient descent that rolls on.
+/// `use = "heavy_ball"`: gradient descent with momentum.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct HeavyBall {
-    /// The share of its speed that it loses in a step.
+    /// Fraction of the momentum that is lost per step.
     friction: f64,
 }
 

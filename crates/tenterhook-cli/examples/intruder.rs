@@ -1,9 +1,8 @@
-//! An observer that changes training all the same, and how `verify-neutral` catches it.
+//! An observer that changes training by mistake, and how `verify-neutral` finds it.
 //!
-//! Both hooks of the configuration below do the same: they look at one unit of a layer, chosen at random, in every
-//! step. One draws from its own stream, the other from the engine's generator. The model draws from that
-//! generator, too, for its dropout: so it gets other numbers than it would have got, drops other units, and
-//! trains to other weights. Nothing fails and no number looks wrong; only a comparison shows it.
+//! Both hooks of the configuration below log one random unit of a layer in every step. One draws random numbers from its
+//! own stream, the other from the engine's generator. The dropout of the model uses that generator, too, so it drops
+//! other units, and training ends with other weights. Nothing fails and no number looks wrong; only a comparison shows it.
 //!
 //! ```text
 //! cargo run -p tenterhook-cli --example intruder
@@ -44,9 +43,9 @@ struct Peek {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct PeekOptions {
-    /// Where the random numbers come from.
+    /// The source of the random numbers.
     from: From,
-    /// The point to look at; `points` lists them.
+    /// The hook point to observe; `points` lists them.
     #[serde(default = "before_dropout")]
     point: String,
 }
@@ -55,13 +54,13 @@ fn before_dropout() -> String {
     "conv2".into()
 }
 
-/// Where random numbers come from.
+/// A source of random numbers.
 #[derive(Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum From {
-    /// The hook's own stream, which is nobody else's.
+    /// The hook's own stream.
     OwnStream,
-    /// The engine's generator, which is everybody's.
+    /// The engine's generator, which the model shares.
     Engine,
 }
 
@@ -74,10 +73,10 @@ impl Peek {
     /// A number from 0 to 1.
     fn draw(&self, cx: &Activation) -> f64 {
         match self.from {
-            // Right: seeded by the run's seed and this hook's name, saved with checkpoints, and no other hook's.
+            // Right: a stream of this hook alone, seeded by the run's seed and its name, and saved in checkpoints.
             From::OwnStream => cx.rng().uniform(),
-            // Wrong: this moves the generator that the model is about to draw its dropout from. The trainer seeds it
-            // before each step, after all hooks have run; but a forward hook runs in the middle of the step.
+            // Wrong: this advances the generator that the model uses for its dropout. The trainer reseeds it before each step,
+            // but a forward hook runs during the step.
             From::Engine => {
                 Tensor::<1>::random([1], Distribution::Uniform(0.0, 1.0), &self.device).into_scalar()
             }
@@ -103,7 +102,7 @@ impl Observer for Peek {
     }
 }
 
-/// `tenter`'s command line with the digits and the hook.
+/// The command line of `tenter` with the task `digits` and the hook.
 pub fn app() -> App {
     App::new("intruder").task(Digits).hook("peek", Peek::new)
 }
@@ -119,7 +118,7 @@ fn main() -> ExitCode {
         Ok(app().run_with(["intruder", "verify-neutral", &config.to_string_lossy(), "--steps", "10"]))
     };
     match caught() {
-        // Exit code 1 says that an observer is not neutral. Here that is what should come out.
+        // Exit code 1 means that an observer is not neutral, which is expected here.
         Ok(code) if code == ExitCode::from(1) => {
             println!("\nCaught, as it should be. With `from = \"own_stream\"` the same hook is neutral.");
             ExitCode::SUCCESS

@@ -1,58 +1,56 @@
-//! Hooks of every kind in one list.
+//! Boxed hooks of any kind, to keep different ones in one list.
 
 use crate::context::EventRef;
-use crate::hook::{Hook, HookResult, Reply};
-use crate::progress::{Phase, Progress};
+use crate::hook::{EventResult, Hook, HookResult};
 use crate::roster::HookKind;
-use crate::sent::Sent;
 use crate::spec::HookSpec;
 use crate::state::State;
 use crate::update::{Gradients, Update};
 
-/// A hook of any kind, boxed, with what it declared.
+/// A boxed hook of any kind, with its spec.
 pub struct AnyHook {
     pub(crate) hook: Box<dyn Hook>,
     pub(crate) spec: HookSpec,
 }
 
 impl AnyHook {
-    /// Boxes a hook and asks what it declares.
+    /// Boxes a hook and takes its spec.
     pub fn new(hook: impl Hook) -> AnyHook {
         let spec = hook.spec();
         AnyHook { hook: Box::new(hook), spec }
     }
 
-    /// Gives the hook the state of a checkpoint, outside of a run: to check it.
+    /// Loads the hook's state from a checkpoint outside of a run, to check it.
     pub fn load_state(&mut self, state: &State) -> HookResult {
         self.hook.load_state_dict(state)
     }
 
-    /// What it declares.
+    /// The hook's spec.
     #[must_use]
     pub fn spec(&self) -> &HookSpec {
         &self.spec
     }
 
-    /// Its name.
+    /// The hook's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.spec.name
     }
 
-    /// Its kind.
+    /// The hook's kind.
     #[must_use]
     pub fn kind(&self) -> HookKind {
         self.spec.kind()
     }
 
-    /// It also reads this metric or place on the board.
+    /// Declares that the hook also reads this metric or blackboard key.
     #[must_use]
     pub fn reads(mut self, name: impl Into<String>) -> AnyHook {
         self.spec = self.spec.reads(name);
         self
     }
 
-    /// It also writes this metric or place on the board.
+    /// Declares that the hook also writes this metric or blackboard key.
     #[must_use]
     pub fn writes(mut self, name: impl Into<String>) -> AnyHook {
         self.spec = self.spec.writes(name);
@@ -60,40 +58,22 @@ impl AnyHook {
     }
 }
 
-/// What a wrapper wraps that does not know the hook's type.
+/// A hook of unknown type, as a wrapper holds it.
 impl Hook for Box<dyn Hook> {
     fn spec(&self) -> HookSpec {
         (**self).spec()
     }
-    fn deliver(&mut self, event: EventRef<'_>) -> Reply {
+    fn deliver(&mut self, event: EventRef<'_>) -> EventResult {
         (**self).deliver(event)
     }
     fn update(&mut self, gradients: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult {
         (**self).update(gradients, cx)
     }
-    fn wants_point(&self, point: &str) -> bool {
-        (**self).wants_point(point)
-    }
-    fn listens(&self, phase: Phase, progress: &Progress) -> bool {
-        (**self).listens(phase, progress)
-    }
-    fn state_dict(&self) -> HookResult<State> {
-        (**self).state_dict()
-    }
-    fn load_state_dict(&mut self, state: &State) -> HookResult {
-        (**self).load_state_dict(state)
-    }
-    fn check_state_dict(&self, state: &State) -> HookResult {
-        (**self).check_state_dict(state)
-    }
-    fn finish(&mut self) -> HookResult {
-        (**self).finish()
-    }
-    fn sent(&self) -> Option<Sent> {
-        (**self).sent()
-    }
     fn wrapped(&self) -> Option<&dyn Hook> {
         Some(&**self)
+    }
+    fn wrapped_mut(&mut self) -> Option<&mut dyn Hook> {
+        Some(&mut **self)
     }
 }
 
@@ -103,7 +83,7 @@ impl<H: Hook> From<H> for AnyHook {
     }
 }
 
-/// A list of hooks of different types, for `with_hooks`.
+/// An array of hooks of different types, for `with_hooks`.
 ///
 /// ```
 /// use tenterhook_core::{closure, hooks};

@@ -1,7 +1,7 @@
-//! Backtraces of failures, for whoever looks for the line that failed.
+//! Backtraces of failures.
 //!
-//! When a panic is caught its stack is gone. So a panic hook looks at it while it is there, for the threads that
-//! [`keep`] backtraces and no others; then the panic hook that was there before runs as ever.
+//! When a panic is caught its stack is gone. Therefore a panic hook captures the backtrace, but only in
+//! threads that called [`capture`]. Then it calls the panic hook that was installed before.
 
 use std::backtrace::Backtrace;
 use std::cell::{Cell, RefCell};
@@ -13,123 +13,128 @@ use std::sync::Once;
 use crate::failure::{BoxError, panic_message};
 
 thread_local! {
-    static KEPT: Cell<u32> = const { Cell::new(0) };
-    static LAST: RefCell<Option<Box<Trace>>> = const { RefCell::new(None) };
+    static GUARDS: Cell<u32> = const { Cell::new(0) };
+    static LAST: RefCell<Option<Box<FailureTrace>>> = const { RefCell::new(None) };
 }
 
 static INSTALLED: Once = Once::new();
 
-/// The way to a failure. Its text is made when it is written: frames get their names only then.
+/// The backtrace of a failure. Frames are resolved to names only when it is displayed.
 #[derive(Debug)]
-pub enum Trace {
-    /// Taken where a panic began or an error was received.
-    Taken(Backtrace),
-    /// As an error tells it itself, which some kinds of errors do when they are printed for debugging.
-    Told(String),
+pub enum FailureTrace {
+    /// Captured where a panic began or an error was received.
+    Captured(Backtrace),
+    /// Taken from the `Debug` output of an error that contains its own backtrace.
+    Reported(String),
 }
 
-impl fmt::Display for Trace {
+impl fmt::Display for FailureTrace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trace::Taken(backtrace) => write!(f, "{backtrace}"),
-            Trace::Told(text) => f.write_str(text),
+            FailureTrace::Captured(backtrace) => write!(f, "{backtrace}"),
+            FailureTrace::Reported(text) => f.write_str(text),
         }
     }
 }
 
-/// While it lives, the thread that made it keeps the backtrace of its last panic.
+/// While it exists, its thread captures the backtrace of its last panic.
 #[derive(Debug)]
-pub struct Keeping(PhantomData<*const ()>);
+pub struct CaptureGuard(PhantomData<*const ()>);
 
-/// Keeps backtraces of this thread's failures from now on.
+/// Captures backtraces of this thread's failures while the guard exists.
 #[must_use]
-pub fn keep() -> Keeping {
-    // Nobody may change the panic hook in the middle of a panic.
+pub fn capture() -> CaptureGuard {
+    // The panic hook cannot be changed during a panic.
     if !std::thread::panicking() {
         INSTALLED.call_once(|| {
             let before = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |panic| {
-                if is_kept() {
-                    let taken = Box::new(Trace::Taken(Backtrace::force_capture()));
-                    // A thread that is ending has no place for it any more.
+                if is_capturing() {
+                    let taken = Box::new(FailureTrace::Captured(Backtrace::force_capture()));
+                    // The thread-local is gone in a thread that is ending.
                     let _ = LAST.try_with(|last| last.replace(Some(taken)));
                 }
                 before(panic);
             }));
         });
     }
-    KEPT.set(KEPT.get() + 1);
-    Keeping(PhantomData)
+    GUARDS.set(GUARDS.get() + 1);
+    CaptureGuard(PhantomData)
 }
 
-impl Drop for Keeping {
+impl Drop for CaptureGuard {
     fn drop(&mut self) {
-        let _ = KEPT.try_with(|kept| kept.set(kept.get() - 1));
+        let _ = GUARDS.try_with(|guards| guards.set(guards.get() - 1));
     }
 }
 
-/// Whether this thread keeps backtraces; one that works for it should, too.
+/// Whether this thread captures backtraces.
 #[must_use]
-pub fn is_kept() -> bool {
-    KEPT.try_with(Cell::get).unwrap_or(0) > 0
+pub fn is_capturing() -> bool {
+    GUARDS.try_with(Cell::get).unwrap_or(0) > 0
 }
 
-/// For a thread that works for this one: called there, it keeps backtraces if this one does.
-pub fn like_caller() -> impl FnOnce() -> Option<Keeping> + Send {
-    let keeps = is_kept();
-    move || keeps.then(keep)
+/// Lets a worker thread capture backtraces if the current thread does: call the returned function in the
+/// worker.
+pub fn inherit() -> impl FnOnce() -> Option<CaptureGuard> + Send {
+    let capturing = is_capturing();
+    move || capturing.then(capture)
 }
 
-/// A panic on a thread that works for another, as the error by which the other learns of it. A hook that returns it
-/// has panicked itself.
+/// The panic of a worker thread, as an error for the thread that started it. A hook that returns it is
+/// treated as if it had panicked itself.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
-pub struct Panicked {
+pub struct PanicError {
     text: String,
-    trace: Option<Box<Trace>>,
+    trace: Option<Box<FailureTrace>>,
 }
 
-impl Panicked {
-    /// The way to it, once.
-    pub fn take_trace(&mut self) -> Option<Box<Trace>> {
+impl PanicError {
+    /// Takes the backtrace.
+    pub fn take_backtrace(&mut self) -> Option<Box<FailureTrace>> {
         self.trace.take()
     }
 }
 
-/// An error in other words. That it was a panic is not lost by that.
+/// Changes the message of an error. A [`PanicError`] stays one.
 #[must_use]
-pub fn reworded(error: BoxError, words: impl FnOnce(&dyn fmt::Display) -> String) -> BoxError {
-    match error.downcast::<Panicked>() {
-        Ok(panicked) => Panicked { text: words(&panicked.text), trace: panicked.trace }.into(),
+pub fn map_message(error: BoxError, words: impl FnOnce(&dyn fmt::Display) -> String) -> BoxError {
+    match error.downcast::<PanicError>() {
+        Ok(panicked) => PanicError { text: words(&panicked.text), trace: panicked.trace }.into(),
         Err(error) => words(&error).into(),
     }
 }
 
-/// Works for another thread: a panic becomes an error, with these words before what it says.
-pub fn caught<T>(words: &str, work: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
+/// Runs work and turns its panic into a [`PanicError`], with `words` before its message.
+pub fn catch_panic<T>(words: &str, work: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = format!("{words}{}", panic_message(&*panic));
-        Err(Panicked { text, trace: of_panic() }.into())
+        Err(PanicError { text, trace: of_last_panic() }.into())
     })
 }
 
-/// The way to this thread's last panic, once.
+/// Takes the backtrace of this thread's last panic.
 #[must_use]
-pub fn of_panic() -> Option<Box<Trace>> {
+pub fn of_last_panic() -> Option<Box<FailureTrace>> {
     LAST.try_with(RefCell::take).ok().flatten()
 }
 
-/// The way to an error, where backtraces are kept: its own if it tells one, else the way to where it was received.
+/// The backtrace of an error, if this thread captures backtraces: the error's own if its `Debug` output
+/// contains one, otherwise that of the caller.
 #[must_use]
-pub fn of_error(error: &BoxError) -> Option<Box<Trace>> {
-    is_kept().then(|| {
-        // It is somebody else's code that prints it.
-        let told = catch_unwind(AssertUnwindSafe(|| own(&format!("{error:?}")))).unwrap_or(None);
-        Box::new(told.map_or_else(|| Trace::Taken(Backtrace::force_capture()), Trace::Told))
+pub fn of_error(error: &BoxError) -> Option<Box<FailureTrace>> {
+    is_capturing().then(|| {
+        // The `Debug` implementation is foreign code, which may panic.
+        let reported = catch_unwind(AssertUnwindSafe(|| own(&format!("{error:?}")))).unwrap_or(None);
+        Box::new(
+            reported
+                .map_or_else(|| FailureTrace::Captured(Backtrace::force_capture()), FailureTrace::Reported),
+        )
     })
 }
 
-/// What stands below this title in an error that is printed for debugging.
+/// The backtrace in the `Debug` output of an error.
 fn own(debugged: &str) -> Option<String> {
     let (_, trace) = debugged.rsplit_once("\nStack backtrace:\n")?;
     Some(trace.trim_end().to_owned())
@@ -144,47 +149,47 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_has_the_way_to_it_while_backtraces_are_kept_and_only_once() {
+    fn a_panic_has_a_backtrace_while_they_are_captured_and_it_is_taken_once() {
         panic_here();
-        assert!(of_panic().is_none());
-        let keeping = keep();
+        assert!(of_last_panic().is_none());
+        let guard = capture();
         panic_here();
-        let trace = of_panic().expect("it is kept").to_string();
+        let trace = of_last_panic().expect("it is kept").to_string();
         assert!(trace.contains("panic_here"), "{trace}");
-        assert!(of_panic().is_none());
-        drop(keeping);
+        assert!(of_last_panic().is_none());
+        drop(guard);
         panic_here();
-        assert!(of_panic().is_none());
+        assert!(of_last_panic().is_none());
     }
 
     #[test]
     fn another_thread_keeps_its_own() {
-        let _keeping = keep();
-        assert!(!std::thread::spawn(is_kept).join().expect("it ends"));
+        let _guard = capture();
+        assert!(!std::thread::spawn(is_capturing).join().expect("it ends"));
     }
 
     #[test]
-    fn a_panic_of_a_thread_that_works_for_this_one_brings_its_way_along() {
-        let panicked = |keep: fn() -> Option<Keeping>| {
-            let _keeping = keep();
-            let keep = like_caller();
+    fn a_panic_of_a_worker_thread_brings_its_backtrace() {
+        let panicked = |capture: fn() -> Option<CaptureGuard>| {
+            let _guard = capture();
+            let inherited = inherit();
             let work = move || {
-                let _keeping = keep();
-                caught("it said: ", || -> Result<(), BoxError> { panic!("no") })
+                let _guard = inherited();
+                catch_panic("it said: ", || -> Result<(), BoxError> { panic!("no") })
             };
             let error = std::thread::spawn(work).join().expect("it is caught").expect_err("it panicked");
-            let error = reworded(error, |text| format!("{text}, twice"));
-            let mut panicked = error.downcast::<Panicked>().expect("its type");
-            let trace = panicked.take_trace().map(|trace| trace.to_string());
+            let error = map_message(error, |text| format!("{text}, twice"));
+            let mut panicked = error.downcast::<PanicError>().expect("its type");
+            let trace = panicked.take_backtrace().map(|trace| trace.to_string());
             (panicked.to_string(), trace)
         };
         assert_eq!(panicked(|| None), ("it said: no, twice".to_owned(), None));
-        let trace = panicked(|| Some(keep())).1.expect("it is kept");
-        assert!(trace.contains("a_panic_of_a_thread_that_works_for_this_one"), "{trace}");
+        let trace = panicked(|| Some(capture())).1.expect("it is kept");
+        assert!(trace.contains("a_panic_of_a_worker_thread"), "{trace}");
     }
 
     #[test]
-    fn an_error_that_tells_its_backtrace_keeps_it() {
+    fn an_error_with_a_backtrace_of_its_own_keeps_it() {
         #[derive(thiserror::Error)]
         #[error("no")]
         struct Telling;
@@ -194,9 +199,9 @@ mod tests {
             }
         }
         assert!(of_error(&Telling.into()).is_none());
-        let _keeping = keep();
+        let _guard = capture();
         assert_eq!(of_error(&Telling.into()).expect("kept").to_string(), "   0: where_it_began");
         let taken = of_error(&"plain".into()).expect("kept").to_string();
-        assert!(taken.contains("an_error_that_tells_its_backtrace_keeps_it"), "{taken}");
+        assert!(taken.contains("an_error_with_a_backtrace_of_its_own_keeps_it"), "{taken}");
     }
 }

@@ -1,11 +1,11 @@
-//! How often, with its unit: `100 steps`, `1 epoch`, `5 min`.
+//! Intervals of training with their unit: `100 steps`, `1 epoch`, `5 min`.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use crate::time_span::{TimeSpan, as_text};
 
-/// A distance in the course of training. Units are part of it, so no integer is ever bare.
+/// An interval or a length of training, with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cadence {
     /// Optimizer steps.
@@ -18,7 +18,7 @@ pub enum Cadence {
     Time(Duration),
 }
 
-/// Why a text is not a cadence.
+/// The error for a text that is not a cadence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is not a cadence: {problem}; write for example \"100 steps\", \"2 epochs\", \"50 batches\" or \"5 min\""
@@ -46,7 +46,7 @@ impl FromStr for Cadence {
         };
         let zero =
             [Cadence::Steps(0), Cadence::Epochs(0), Cadence::Batches(0), Cadence::Time(Duration::ZERO)];
-        if zero.contains(&cadence) { Err(error("zero is not a distance")) } else { Ok(cadence) }
+        if zero.contains(&cadence) { Err(error("it must be more than zero")) } else { Ok(cadence) }
     }
 }
 
@@ -72,7 +72,7 @@ impl schemars::JsonSchema for Cadence {
     }
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
-            "description": "A distance in the course of training, such as \"100 steps\", \"2 epochs\", \"50 batches\" or \"5 min\".",
+            "description": "An interval or a length of training, such as \"100 steps\", \"2 epochs\", \"50 batches\" or \"5 min\".",
             "type": "string",
             "pattern": concat!(
                 r"^\s*(0*[1-9][0-9]*\s*(steps?|epochs?|batch|batches)\s*|(?=[0-9])(?=.*[1-9])",
@@ -102,14 +102,14 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_an_error_that_says_what_to_write() {
+    fn any_other_text_is_an_error_with_an_example() {
         for (text, problem) in [
             ("100", "it has no unit"),
             ("steps", "it does not begin with a whole number"),
             ("1.5 epochs", "it does not begin with a whole number"),
-            ("0 steps", "zero is not a distance"),
+            ("0 steps", "it must be more than zero"),
             ("3 moons", "its unit is unknown"),
-            ("0 ms", "zero is not a distance"),
+            ("0 ms", "it must be more than zero"),
         ] {
             let error = text.parse::<Cadence>().expect_err(text).to_string();
             assert!(error.contains(problem) && error.contains("\"100 steps\""), "{error}");

@@ -1,7 +1,7 @@
 //! Closures as hooks: `closure::on_step_end("print", |cx| println!("{}", cx.step))`.
 //!
-//! One function per event. The closure returns nothing, a [`Decision`], or a [`HookResult`] of
-//! either; what it returns makes it an observer or a controller.
+//! There is one function per event. The closure returns nothing, a [`Decision`], or a [`HookResult`] of
+//! either. One that returns a decision makes a controller, any other an observer.
 
 use std::marker::PhantomData;
 
@@ -9,12 +9,12 @@ use std::marker::PhantomData;
 use crate::context::*;
 use crate::event::Event;
 use crate::flow::Decision;
-use crate::hook::{Hook, HookResult, Reply, reply};
+use crate::hook::{EventResult, Hook, HookResult, event_result};
 use crate::spec::HookSpec;
 
-/// What a kind of hook may say about an event: nothing, or a decision.
-pub trait Verdict: Into<Decision> + sealed::Sealed {
-    /// What a hook of this kind and this name declares.
+/// What a handler returns on success: nothing in an observer, a [`Decision`] in a controller.
+pub trait HandlerValue: Into<Decision> + sealed::Sealed {
+    /// The spec of a hook of this kind and name.
     #[doc(hidden)]
     fn spec(name: String) -> HookSpec;
 }
@@ -25,42 +25,42 @@ mod sealed {
     impl Sealed for crate::flow::Decision {}
 }
 
-impl Verdict for () {
+impl HandlerValue for () {
     fn spec(name: String) -> HookSpec {
         HookSpec::observer(name)
     }
 }
 
-impl Verdict for Decision {
+impl HandlerValue for Decision {
     fn spec(name: String) -> HookSpec {
         HookSpec::controller(name)
     }
 }
 
 /// What a closure may return.
-pub trait Answer {
-    /// The verdict it amounts to.
-    type Verdict: Verdict;
-    /// The handler's result.
-    fn into_result(self) -> HookResult<Self::Verdict>;
+pub trait ClosureReturn {
+    /// The value on success.
+    type HandlerValue: HandlerValue;
+    /// Converts it into the result of a handler.
+    fn into_result(self) -> HookResult<Self::HandlerValue>;
 }
 
-impl Answer for () {
-    type Verdict = ();
+impl ClosureReturn for () {
+    type HandlerValue = ();
     fn into_result(self) -> HookResult {
         Ok(())
     }
 }
 
-impl Answer for Decision {
-    type Verdict = Decision;
+impl ClosureReturn for Decision {
+    type HandlerValue = Decision;
     fn into_result(self) -> HookResult<Decision> {
         Ok(self)
     }
 }
 
-impl<V: Verdict> Answer for HookResult<V> {
-    type Verdict = V;
+impl<V: HandlerValue> ClosureReturn for HookResult<V> {
+    type HandlerValue = V;
     fn into_result(self) -> HookResult<V> {
         self
     }
@@ -73,19 +73,19 @@ pub struct Closure<E, F, A> {
     event: PhantomData<fn() -> (E, A)>,
 }
 
-impl<E, F, A: Answer> Closure<E, F, A> {
+impl<E, F, A: ClosureReturn> Closure<E, F, A> {
     fn new(name: String, event: Event, handler: F) -> Closure<E, F, A> {
-        Closure { spec: A::Verdict::spec(name).wants(event), handler, event: PhantomData }
+        Closure { spec: A::HandlerValue::spec(name).wants(event), handler, event: PhantomData }
     }
 
-    /// Declares that it reads this metric or place on the board.
+    /// Declares that the hook reads this metric or blackboard key.
     #[must_use]
     pub fn reads(mut self, name: impl Into<String>) -> Closure<E, F, A> {
         self.spec = self.spec.reads(name);
         self
     }
 
-    /// Declares that it writes this metric or place on the board.
+    /// Declares that the hook writes this metric or blackboard key.
     #[must_use]
     pub fn writes(mut self, name: impl Into<String>) -> Closure<E, F, A> {
         self.spec = self.spec.writes(name);
@@ -109,17 +109,17 @@ macro_rules! closures {
         closures! { @$mode $(#[$doc])* $handler $Event }
     )*};
     (@steer $(#[$doc:meta])* $handler:ident $Event:ident) => {
-        closures! { @answers [Answer] $(#[$doc])* $handler $Event }
+        closures! { @returns [ClosureReturn] $(#[$doc])* $handler $Event }
     };
     (@watch $(#[$doc:meta])* $handler:ident $Event:ident) => {
-        closures! { @answers [Answer<Verdict = ()>] $(#[$doc])* $handler $Event }
+        closures! { @returns [ClosureReturn<HandlerValue = ()>] $(#[$doc])* $handler $Event }
     };
-    (@answers [$($Answer:tt)*] $(#[$doc:meta])* $handler:ident $Event:ident) => {
+    (@returns [$($ClosureReturn:tt)*] $(#[$doc:meta])* $handler:ident $Event:ident) => {
         $(#[$doc])*
         pub fn $handler<F, A>(name: impl Into<String>, handler: F) -> Closure<on::$Event, F, A>
         where
             F: FnMut(&$Event<'_>) -> A + Send + 'static,
-            A: $($Answer)* + 'static,
+            A: $($ClosureReturn)* + 'static,
         {
             Closure::new(name.into(), Event::$Event, handler)
         }
@@ -127,14 +127,14 @@ macro_rules! closures {
         impl<F, A> Hook for Closure<on::$Event, F, A>
         where
             F: FnMut(&$Event<'_>) -> A + Send + 'static,
-            A: $($Answer)* + 'static,
+            A: $($ClosureReturn)* + 'static,
         {
             fn spec(&self) -> HookSpec {
                 self.spec.clone()
             }
-            fn deliver(&mut self, event: EventRef<'_>) -> Reply {
+            fn deliver(&mut self, event: EventRef<'_>) -> EventResult {
                 match event {
-                    EventRef::$Event(cx) => reply((self.handler)(cx).into_result()),
+                    EventRef::$Event(cx) => event_result((self.handler)(cx).into_result()),
                     _ => Ok(()),
                 }
             }

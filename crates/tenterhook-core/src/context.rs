@@ -1,19 +1,19 @@
-//! One context per event, holding only what exists at that moment.
+//! The contexts of events: one type per event, with only what exists at that event.
 //!
-//! Gradients are fields of the events between backward and zero-grad and of no other, so reading
-//! dead gradients does not compile. A context borrows from the loop, so no hook can keep one.
+//! Only events between the backward pass and the clearing of the gradients have gradients as fields, so
+//! reading stale gradients does not compile. A context borrows from the loop, so a hook cannot keep it.
 //!
 //! ```
 //! use tenterhook_core::AfterBackward;
 //!
-//! fn alive(cx: &AfterBackward) -> f64 {
+//! fn norm(cx: &AfterBackward) -> f64 {
 //!     cx.gradients.norm()
 //! }
 //! ```
 //!
 //! ```compile_fail,E0609
 //! # use tenterhook_core::StepEnd;
-//! fn dead(cx: &StepEnd) -> f64 {
+//! fn norm(cx: &StepEnd) -> f64 {
 //!     cx.gradients.norm()
 //! }
 //! ```
@@ -25,12 +25,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-pub use crate::entries::Entries;
+pub use crate::checkpoint_entries::CheckpointEntries;
 pub use crate::event_ref::{Context, EventRef};
 use crate::failure::Failure;
 use crate::metrics::Histogram;
-use crate::moment::{Batch, Moment};
 use crate::progress::{Outcome, Phase, Stage};
+use crate::run_context::{Batch, RunContext};
 use crate::tensor::{Scalar, Tensor, Tensors};
 
 macro_rules! contexts {
@@ -43,27 +43,27 @@ macro_rules! contexts {
         #[non_exhaustive]
         pub struct $Event<'a> {
             /// The state of the run, also reached through `Deref`: `cx.epoch`, `cx.step`, `cx.params()`.
-            pub moment: Moment<'a>,
+            pub run_cx: RunContext<'a>,
             $($(#[$field_doc])* pub $field: $Field,)*
         }
 
         impl<'a> std::ops::Deref for $Event<'a> {
-            type Target = Moment<'a>;
-            fn deref(&self) -> &Moment<'a> {
-                &self.moment
+            type Target = RunContext<'a>;
+            fn deref(&self) -> &RunContext<'a> {
+                &self.run_cx
             }
         }
 
         impl<'a> $Event<'a> {
-            /// The names of the fields.
+            /// The names of the fields, for `context!`.
             #[doc(hidden)]
-            pub const FIELDS: &'static [&'static str] = &["moment", $(stringify!($field)),*];
+            pub const FIELDS: &'static [&'static str] = &["run_cx", $(stringify!($field)),*];
 
-            /// The context with these values for its fields, in their order.
+            /// Makes the context of its fields, in this order.
             #[allow(clippy::too_many_arguments)]
             #[must_use]
-            pub fn new(moment: Moment<'a>, $($field: $Field),*) -> $Event<'a> {
-                $Event { moment, $($field),* }
+            pub fn new(run_cx: RunContext<'a>, $($field: $Field),*) -> $Event<'a> {
+                $Event { run_cx, $($field),* }
             }
 
             pub(crate) fn batch_if_any(&self) -> Option<&Batch<'a>> {
@@ -75,43 +75,44 @@ macro_rules! contexts {
     (@batch $context:ident $($rest:ident)*) => { None };
 }
 
-// Events that show the same are listed together.
+// Events with the same fields are listed together.
 contexts! {
     Setup: {
-        /// The call that is being set up.
+        /// The call that begins.
         stage: Stage,
-        /// The full configuration.
+        /// The full configuration, resolved.
         config: &'a Value,
     }
     Teardown: {
-        /// The call that is being torn down.
+        /// The call that ends.
         stage: Stage,
-        /// How it ended.
+        /// How the call ended.
         outcome: &'a Outcome,
     }
     FitStart, TrainStart: {
-        /// The full configuration.
+        /// The full configuration, resolved.
         config: &'a Value,
     }
     FitEnd, TrainEnd: {
-        /// How it ended.
+        /// How the call ended.
         outcome: &'a Outcome,
     }
     SanityCheckStart, SanityCheckEnd, TrainEpochStart, ValidationStart, ValidationEpochStart,
     ValidationEpochEnd, ValidationEnd, TestStart, TestEpochStart, TestEpochEnd, TestEnd, PredictStart,
     PredictEpochStart, PredictEpochEnd, PredictEnd: {}
-    /// The epoch's metrics are in `cx.metrics()`.
+    /// `cx.metrics()` holds the metrics of the epoch.
     TrainEpochEnd: {}
     TrainBatchStart: {
         /// The batch.
         batch: Batch<'a>,
-        /// How long the loop waited for it.
+        /// How long the loop waited for the batch.
         wait: Duration,
     }
     TrainBatchEnd: {
         /// The batch.
         batch: Batch<'a>,
-        /// Its loss, undivided; `None` when the step yielded none or was skipped.
+        /// The loss, before division by `accumulate_grad_batches`; `None` if the step yielded none or was
+        /// skipped.
         loss: Option<Scalar<'a>>,
     }
     BeforeForward, ValidationBatchStart, TestBatchStart, PredictBatchStart: {
@@ -121,134 +122,135 @@ contexts! {
     AfterForward: {
         /// The batch.
         batch: Batch<'a>,
-        /// How long the module's step took.
+        /// The time of the module's step.
         duration: Duration,
     }
     BeforeZeroGrad: {
-        /// The gradients of the last window.
+        /// The gradients of the previous accumulation window.
         gradients: Tensors<'a>,
     }
     BeforeBackward: {
-        /// The loss, undivided.
+        /// The loss, before division by `accumulate_grad_batches`.
         loss: Scalar<'a>,
     }
     AfterBackward: {
-        /// The loss, undivided.
+        /// The loss, before division by `accumulate_grad_batches`.
         loss: Scalar<'a>,
-        /// The gradients accumulated in this window so far.
+        /// The gradients accumulated so far in this window.
         gradients: Tensors<'a>,
-        /// How long the backward pass took.
+        /// The time of the backward pass.
         duration: Duration,
     }
     BeforeOptimizerStep: {
-        /// Which optimizer is about to step.
+        /// Index of the optimizer.
         optimizer: usize,
-        /// The gradients, before update hooks and clipping.
+        /// The gradients before update hooks and clipping.
         gradients: Tensors<'a>,
     }
     GradientClip: {
-        /// Which optimizer is about to step.
+        /// Index of the optimizer.
         optimizer: usize,
-        /// The norm after update hooks and before clipping.
+        /// The gradient norm after update hooks and before clipping.
         norm_before: Scalar<'a>,
-        /// The norm after clipping.
+        /// The gradient norm after clipping.
         norm_after: Scalar<'a>,
-        /// How it clips, where clipping is configured.
+        /// How gradients are clipped, if clipping is configured.
         rule: Option<ClipRule>,
-        /// The gradients as the optimizer will use them.
+        /// The gradients that the optimizer will use.
         gradients: Tensors<'a>,
     }
     AfterOptimizerStep: {
-        /// Which optimizer has stepped.
+        /// Index of the optimizer.
         optimizer: usize,
-        /// The gradients it used.
+        /// The gradients that the optimizer used.
         gradients: Tensors<'a>,
-        /// How long clipping and the update took.
+        /// The time of clipping and the optimizer step.
         duration: Duration,
     }
     StepEnd: {
-        /// The loss of the batch that completed the step, undivided.
+        /// The loss of the batch that completed the step, before division by `accumulate_grad_batches`.
         loss: Scalar<'a>,
-        /// The norm of all gradients, after update hooks and before clipping; NaN where every receiver
-        /// [leaves it](crate::HookSpec::leaves_grad_norm).
+        /// The norm of all gradients after update hooks and before clipping; NaN if every receiver
+        /// [ignores it](crate::HookSpec::ignores_grad_norm).
         grad_norm: Scalar<'a>,
-        /// The learning rate that the update used: of the first group of the first optimizer, or of
-        /// the one that the module stepped itself.
+        /// The learning rate of the update, of the first parameter group of the first optimizer, or of the
+        /// optimizer that the module stepped itself.
         lr: f64,
-        /// The learning rate that the next update will use.
+        /// The learning rate of the next update.
         next_lr: f64,
     }
-    /// The module is in the middle of its step, so the moment shows no parameters.
+    /// The module is within its step, so `cx.params()` is empty.
     Activation: {
-        /// The point's name, such as `blocks.3.mlp`.
+        /// Name of the activation, such as `blocks.3.mlp`.
         point: &'a str,
-        /// Its values: one tensor, of the point's name, which is also [`tensor`](Activation::tensor).
+        /// The values: a single tensor, which [`tensor`](Activation::tensor) returns.
         values: Tensors<'a>,
     }
     ValidationBatchEnd, TestBatchEnd: {
         /// The batch.
         batch: Batch<'a>,
-        /// Its loss: what the module's step logged as `val/loss` or `test/loss`.
+        /// The loss: what the module's step logged as `val/loss` or `test/loss`.
         loss: Option<f64>,
-        /// What the module's step logged for this batch, by name.
+        /// The metrics that the module's step logged for this batch.
         batch_metrics: &'a BTreeMap<String, f64>,
-        /// What the module gave as its outputs, such as logits; see `Cx::show_output`.
+        /// Outputs that the module showed, such as logits; see `Cx::show_output`.
         outputs: Tensors<'a>,
     }
     PredictBatchEnd: {
         /// The batch.
         batch: Batch<'a>,
-        /// What the module predicted.
+        /// The prediction of the module.
         prediction: &'a dyn Any,
-        /// Its loss: what the module's step logged as `predict/loss`.
+        /// The loss: what the module's step logged as `predict/loss`.
         loss: Option<f64>,
-        /// What the module's step logged for this batch, by name.
+        /// The metrics that the module's step logged for this batch.
         batch_metrics: &'a BTreeMap<String, f64>,
-        /// What the module gave as its outputs, such as logits; see `Cx::show_output`.
+        /// Outputs that the module showed, such as logits; see `Cx::show_output`.
         outputs: Tensors<'a>,
     }
     SaveCheckpoint, LoadCheckpoint: {
-        /// The checkpoint's free entries.
-        entries: &'a Entries,
+        /// Entries that hooks and module can add and read.
+        entries: &'a CheckpointEntries,
     }
-    /// Step, epoch and metrics of the checkpoint are the fields that begin with
-    /// `saved_`; those of the moment (`cx.step`, `cx.metrics()`) may be later.
+    /// The fields `saved_…` hold step, epoch and metrics of the checkpoint. `cx.step` and `cx.metrics()` may
+    /// be later ones, since a checkpoint is written in the background.
     CheckpointSaved: {
-        /// The completed steps at the save.
+        /// The number of completed steps at the save.
         saved_step: u64,
         /// The epoch of the save, from 0.
         saved_epoch: u64,
         /// The latest value of every metric at the save.
         saved_metrics: &'a BTreeMap<String, f64>,
-        /// The step that each of them belongs to. It may be an earlier one than the checkpoint's:
+        /// The step of each value, which may be earlier than the checkpoint's; see
         /// [`fresh_metric`](CheckpointSaved::fresh_metric).
         saved_metric_steps: &'a BTreeMap<String, u64>,
-        /// The checkpoint.
+        /// Path of the checkpoint.
         path: &'a Path,
         /// The directory of all checkpoints.
         root: &'a Path,
-        /// Its score where it was the best at the save, by the metric that its checkpoint hook monitors.
+        /// The checkpoint's score in the metric that its checkpoint hook monitors, if it was the best at the
+        /// save.
         best_score: Option<f64>,
-        /// The event may have been delivered before: the process that saved the checkpoint was killed, or there is no run
-        /// directory that shows a clean end.
+        /// The event may have been delivered before: the process that saved the checkpoint was killed, or no
+        /// run directory shows that it ended cleanly.
         again: bool,
     }
     CheckpointLoaded: {
-        /// The checkpoint.
+        /// Path of the checkpoint.
         path: &'a Path,
-        /// The directory it lies in.
+        /// The directory that contains it.
         root: &'a Path,
     }
-    /// The numbers are those of one line of `metrics.jsonl`, brought over once for all who pass
-    /// them on; what is logged here belongs to the next.
+    /// The metrics of one line of `metrics.jsonl`, read from the engine once for all hooks. A metric that is
+    /// logged in this event belongs to the next line.
     Log: {
-        /// The loop in which they were logged.
+        /// The loop in which the metrics were logged.
         of: Phase,
-        /// They are those of a whole epoch, or of the end of training.
+        /// The metrics are those of a whole epoch, or of the end of training.
         epoch_end: bool,
         /// The time of the line, in seconds since the run began.
         time: f64,
-        /// The numbers, by name.
+        /// The metrics, by name.
         metrics: &'a BTreeMap<String, f64>,
         /// The histograms, by name.
         histograms: &'a BTreeMap<String, Histogram>,
@@ -256,31 +258,31 @@ contexts! {
     Notice: {
         /// The kind of notice, as in `events.jsonl`: `said`, `decision`, `failure`, `stall`, …
         kind: &'a str,
-        /// What people read.
+        /// The text for people.
         text: &'a str,
-        /// Whether people are told; otherwise only the journal has it.
+        /// Whether the notice is shown to people; otherwise it is in the journal only.
         told: bool,
-        /// The notice as it stands in `events.jsonl`.
+        /// The notice as in `events.jsonl`.
         entry: &'a Value,
     }
     HookDisabled: {
         /// The hook's name.
         hook: &'a str,
-        /// Why.
+        /// The reason.
         reason: &'a str,
     }
     Exception: {
-        /// What failed, and where it came from.
+        /// The failure and its origin.
         failure: &'a Failure,
     }
 }
 
-/// A context by the names of its fields: `context!(StepEnd { moment, loss, grad_norm, lr: 0.1, next_lr: 0.1 })`. A field that is
-/// missing, unknown or out of order does not compile.
+/// Makes a context with named fields: `context!(StepEnd { run_cx, loss, grad_norm, lr: 0.1, next_lr: 0.1 })`.
+/// A field that is missing, unknown or out of order does not compile.
 #[macro_export]
 macro_rules! context {
     ($Event:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
-        // A tuple and not a block, so that temporaries live as long as they do in a literal.
+        // A tuple rather than a block, so that temporaries live as long as in a struct literal.
         (
             const { $crate::context::check_fields($crate::$Event::FIELDS, &[$(stringify!($field)),*]) },
             $crate::$Event::new($($crate::context!(@value $field $($value)?)),*),
@@ -290,7 +292,7 @@ macro_rules! context {
     (@value $field:ident $value:expr) => { $value };
 }
 
-/// Compares the names of fields while compiling.
+/// Compares the names of fields at compile time.
 #[doc(hidden)]
 pub const fn check_fields(fields: &[&str], given: &[&str]) {
     assert!(fields.len() == given.len(), "a context is made with all its fields and no others");
@@ -301,7 +303,7 @@ pub const fn check_fields(fields: &[&str], given: &[&str]) {
     }
 }
 
-/// Whether two texts are the same, while compiling.
+/// Compares two texts at compile time.
 pub(crate) const fn same_text(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut i = 0;
@@ -318,14 +320,14 @@ pub(crate) const fn same_text(a: &str, b: &str) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClipRule {
-    /// The norm of all of an optimizer's gradients together is at most this.
+    /// Maximum norm of all gradients of an optimizer together.
     Norm(f64),
-    /// No value is larger than this.
+    /// Maximum absolute value of an element.
     Value(f64),
 }
 
 impl Activation<'_> {
-    /// The values.
+    /// The tensor of the activation.
     #[must_use]
     pub fn tensor(&self) -> Tensor<'_> {
         self.values.first()
@@ -333,7 +335,7 @@ impl Activation<'_> {
 }
 
 impl CheckpointSaved<'_> {
-    /// A metric at the save, where its value belongs to the checkpoint's own step and so to its weights.
+    /// A metric at the save, if its value is of the checkpoint's step and so of its weights.
     #[must_use]
     pub fn fresh_metric(&self, name: &str) -> Option<f64> {
         let is_fresh = self.saved_metric_steps.get(name) == Some(&self.saved_step);
@@ -342,7 +344,7 @@ impl CheckpointSaved<'_> {
 }
 
 impl GradientClip<'_> {
-    /// Whether clipping changed anything. Reading it makes both norms materialise.
+    /// Whether clipping changed the gradients. Reads both norms from the engine.
     #[must_use]
     pub fn clipped(&self) -> bool {
         self.norm_after.value() < self.norm_before.value()

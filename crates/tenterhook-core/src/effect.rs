@@ -1,35 +1,36 @@
-//! What a hook does outside of the run directory.
+//! Effects of hooks outside of the run directory.
 
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
-/// Something that a hook does outside of the run directory, with its options. A hook declares it with
-/// [`HookSpec::effect`](crate::HookSpec::effect); the program lists it before it acts on a configuration that it does not
-/// trust. It holds no secret: an address is named by the variable that contains it.
+/// Something that a hook does outside of the run directory. A hook declares it with
+/// [`HookSpec::effect`](crate::HookSpec::effect), and the program lists all effects before it runs an
+/// untrusted configuration. An effect contains no secrets: an address is given by the variable that holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Effect {
-    /// Runs this program with these arguments.
+    /// Runs a program with arguments.
     Command(Vec<String>),
-    /// Sends requests to this address.
+    /// Sends requests to an address.
     Request(String),
-    /// Copies files of the run to this place.
+    /// Uploads files of the run to a destination.
     Upload(String),
-    /// Writes this file or directory.
+    /// Writes a file or directory.
     Write(PathBuf),
-    /// Saves checkpoints in this directory. A hook can ask for checkpoints only there and below the checkpoints' root, and the
-    /// paths in a checkpoint can name no other directory.
+    /// Saves checkpoints in a directory. A hook can request checkpoints only there and below the checkpoints'
+    /// root, and the paths in a checkpoint can refer to no other directory.
     SaveCheckpoints(PathBuf),
 }
 
 impl Effect {
-    /// The effect of writing this path, if it can lie outside of the run directory: an absolute path, or one with `..`.
+    /// The effect of writing to a path, if it can be outside of the run directory: an absolute path, or one
+    /// with `..`.
     #[must_use]
     pub fn of_writing(path: &Path) -> Option<Effect> {
         is_outside(path).then(|| Effect::Write(path.to_owned()))
     }
 
-    /// The effect of saving checkpoints in this directory, if it can lie outside of the checkpoints' root.
+    /// The effect of saving checkpoints in a directory, if it can be outside of the checkpoints' root.
     #[must_use]
     pub fn of_saving(directory: &Path) -> Option<Effect> {
         is_outside(directory).then(|| Effect::SaveCheckpoints(directory.to_owned()))
@@ -41,10 +42,10 @@ fn is_outside(path: &Path) -> bool {
     !path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
 }
 
-/// How many characters of an effect are shown; the rest is counted.
+/// The number of characters of an effect that are shown.
 const SHOWN: usize = 1500;
 
-/// Escaped, since the text may come from an untrusted configuration.
+/// The text is escaped, since it may come from an untrusted configuration.
 impl fmt::Display for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, text) = match self {
@@ -63,12 +64,12 @@ impl fmt::Display for Effect {
     }
 }
 
-/// The permission to act outside of the run directory: to run a command or to send a request.
+/// The permission to act outside of the run directory, such as to run a command or to send a request.
 ///
-/// [`RunInfo::outside`](crate::RunInfo::outside) is the only source, and gives none in a dry run. Whatever runs commands or
-/// sends requests takes one as an argument, so that no hook can forget to ask.
+/// Only [`RunInfo::effect_permit`](crate::RunInfo::effect_permit) returns one, and none in a dry run.
+/// Functions that run commands or send requests take one as an argument, so that no hook can forget to ask.
 #[derive(Clone, Copy, Debug)]
-pub struct Outside(pub(crate) ());
+pub struct EffectPermit(pub(crate) ());
 
 #[cfg(test)]
 mod tests {

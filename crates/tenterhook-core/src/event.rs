@@ -1,19 +1,19 @@
-//! The events, as the table lists them, and sets of them.
+//! Events, and sets of events.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::context::same_text;
 use crate::progress::{Phase, Progress};
-use crate::runner::Part;
+use crate::runner::HookGroup;
 
-/// Who can receive an event.
+/// A receiver of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum EventReceiver {
     /// The data module.
     Data,
-    /// The hooks, or some of them.
-    Hooks(Part),
+    /// The hooks, or a group of them.
+    Hooks(HookGroup),
     /// The module.
     Module,
     /// The strategy.
@@ -21,66 +21,66 @@ pub enum Source {
 }
 
 macro_rules! define_event {
-    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident $Phase:ident [$($source:ident)*];)*) => {
-        /// Every event a hook can receive.
+    ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident $Phase:ident [$($receiver:ident)*];)*) => {
+        /// The events of a run.
         ///
-        /// The whole of `fit`, in the order in which things happen. `▶` is an event that hooks receive;
-        /// `module.…`, `strategy.…` and `hooks.…` are what the loop asks of them besides. A test compares
-        /// this text with a real trace, line by line.
+        /// This is all of `fit`, in order. `▶` marks an event that hooks receive; `module.…`, `strategy.…`
+        /// and `hooks.…` are other calls that the loop makes. A test compares this text with the trace of a
+        /// real run, line by line.
         ///
         /// ```text
         /// fit:
         ///   ▶ setup                           data, hooks, module
         ///     module.configure_model
-        ///     when resuming:
+        ///     if resuming:
         ///       module.load_weights           after its own on_load_checkpoint
         ///       ▶ on_load_checkpoint
         ///       hooks.load_state_dict
         ///     strategy.setup
         ///     module.configure_optimizers
         ///   ▶ on_fit_start
-        ///     when resuming:
+        ///     if resuming:
         ///       module.load_optimizer_state
         ///       ▶ on_checkpoint_loaded
-        ///   when num_sanity_val_steps > 0, unless resuming:
+        ///   if num_sanity_val_steps > 0, unless resuming:
         ///     ▶ on_sanity_check_start
         ///       validation, as below
-        ///     ▶ on_sanity_check_end           its metrics are forgotten
+        ///     ▶ on_sanity_check_end           its metrics are discarded
         ///   ▶ on_train_start
-        ///     when resuming:
-        ///       the rest of the event that the checkpoint was taken in, and what follows it: of an epoch's end
-        ///       module.lr_scheduler_step      those on a plateau
-        ///       ▶ on_log                      what had not been logged
-        ///       ▶ on_checkpoint_saved         of that checkpoint
+        ///     if resuming:
+        ///       the rest of the event in which the checkpoint was taken, and what follows it; of an epoch's end:
+        ///       module.lr_scheduler_step      schedulers on a plateau of a metric
+        ///       ▶ on_log                      metrics that were not logged yet
+        ///       ▶ on_checkpoint_saved         of the checkpoint that was loaded
         ///   for each epoch:
         ///     ▶ on_train_epoch_start
         ///     for each batch:
-        ///       ▶ on_train_batch_start        a controller may skip the batch or end the epoch
+        ///       ▶ on_train_batch_start        a controller can skip the batch or end the epoch
         ///       ▶ on_before_forward
         ///         module.training_step
-        ///           ▶ on_activation           at each point that the module names and a hook wants
+        ///           ▶ on_activation           each activation that the module shows and a hook wants
         ///       ▶ on_after_forward
         ///       on the first batch of an accumulation window:
         ///         ▶ on_before_zero_grad
         ///           module.optimizer_zero_grad
         ///       unless the step yielded no loss:
         ///         ▶ on_before_backward
-        ///           module.backward           of the loss divided by accumulate_grad_batches
-        ///         ▶ on_after_backward         a controller may skip the update
+        ///           module.backward           the loss is divided by accumulate_grad_batches
+        ///         ▶ on_after_backward         a controller can skip the update
         ///       on the last batch of an accumulation window, for each optimizer:
         ///         ▶ on_before_optimizer_step
         ///           update hooks
-        ///           module.clip_gradients     when gradient_clip_val is set
+        ///           module.clip_gradients     if gradient_clip_val is set
         ///         ▶ on_gradient_clip
         ///           module.optimizer_step
         ///         ▶ on_after_optimizer_step
-        ///       and once for all of them:
-        ///           module.lr_scheduler_step  those per step; on the epoch's last batch those per epoch
+        ///       then once for all optimizers:
+        ///           module.lr_scheduler_step  schedulers per step; on the epoch's last batch also those per epoch
         ///         ▶ on_step_end
         ///       ▶ on_train_batch_end
-        ///       when something was logged:
+        ///       if metrics were logged:
         ///         ▶ on_log
-        ///       when a validation is due:
+        ///       if a validation is due:
         ///         ▶ on_validation_start
         ///         ▶ on_validation_epoch_start
         ///         for each validation batch:
@@ -89,29 +89,32 @@ macro_rules! define_event {
         ///           ▶ on_validation_batch_end
         ///         ▶ on_validation_epoch_end
         ///         ▶ on_validation_end
-        ///       ▶ on_log                      the validation's metrics
+        ///       ▶ on_log                      the metrics of the validation
         ///     ▶ on_train_epoch_end            hooks, module, then monitors
-        ///       for each save that was requested:
+        ///       for each requested save:
         ///         hooks.state_dict
         ///         ▶ on_save_checkpoint
         ///         module.weights
         ///         module.optimizer_state
-        ///       module.lr_scheduler_step      those on a plateau of a metric
-        ///     ▶ on_log                        the epoch's metrics
-        ///     ▶ on_checkpoint_saved           at the first step boundary after it is durable
+        ///       module.lr_scheduler_step      schedulers on a plateau of a metric
+        ///     ▶ on_log                        the metrics of the epoch
+        ///     ▶ on_checkpoint_saved           at the first step boundary after the checkpoint is durable
         ///   ▶ on_train_end
         ///     strategy.teardown
         ///   ▶ on_fit_end
         ///   ▶ teardown                        data, hooks, module
-        ///     every hook finishes             what it handed to a worker thread
+        ///     hooks finish                    what they handed to worker threads
         /// ```
         ///
-        /// `validate`, `test` and `predict` are `setup`, their own six events, `teardown`. After a
-        /// failure: `on_exception`, then `teardown`, and no `on_*_end`. `on_hook_disabled` follows whatever event
-        /// the hook was disabled in, but for those two; within a step the event that comes next.
+        /// `validate`, `test` and `predict` consist of `setup`, their own six events, and `teardown`.
         ///
-        /// `on_notice` follows the event after which the notice came up; notices that come up while hooks receive it are not
-        /// delivered to hooks.
+        /// After a failure come `on_exception` and `teardown`, and no `on_*_end`.
+        ///
+        /// `on_hook_disabled` follows the event in which the hook was disabled; within a step it follows the
+        /// next event. It does not fire after `on_exception` and `teardown`.
+        ///
+        /// `on_notice` follows the event in which the notice came up. A notice that comes up while hooks
+        /// receive `on_notice` is not delivered to hooks.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         #[non_exhaustive]
@@ -120,10 +123,10 @@ macro_rules! define_event {
         }
 
         impl Event {
-            /// Every event, in the order of the table.
+            /// All events, in the order of the table.
             pub const ALL: &'static [Event] = &[$(Event::$Event,)*];
 
-            /// The name of the method that handles it, which is also what users read and type.
+            /// The name of the event's handler, which is also the name that users read and type.
             #[must_use]
             pub const fn handler(self) -> &'static str {
                 match self {
@@ -131,7 +134,7 @@ macro_rules! define_event {
                 }
             }
 
-            /// Whether a controller's decision counts at this event.
+            /// Whether a controller can decide at this event.
             #[must_use]
             pub const fn steers(self) -> bool {
                 match self {
@@ -139,7 +142,8 @@ macro_rules! define_event {
                 }
             }
 
-            /// The loop it belongs to. Activations, lines that are logged and checkpoints come in all of them.
+            /// The loop that the event belongs to; `Train` for events that occur in all loops, such as
+            /// `on_activation`.
             #[must_use]
             pub const fn phase(self) -> Phase {
                 match self {
@@ -147,28 +151,28 @@ macro_rules! define_event {
                 }
             }
 
-            /// Who receives it, in order.
+            /// The receivers of the event, in order.
             #[must_use]
-            pub const fn sources(self) -> &'static [Source] {
+            pub const fn receivers(self) -> &'static [EventReceiver] {
                 match self {
-                    $(Event::$Event => &[$(define_event!(@source $source),)*],)*
+                    $(Event::$Event => &[$(define_event!(@receiver $receiver),)*],)*
                 }
             }
         }
     };
     (@steers steer) => { true };
     (@steers watch) => { false };
-    (@source data) => { Source::Data };
-    (@source hooks) => { Source::Hooks(Part::All) };
-    (@source others) => { Source::Hooks(Part::BeforeModule) };
-    (@source monitors) => { Source::Hooks(Part::Monitors) };
-    (@source module) => { Source::Module };
-    (@source strategy) => { Source::Strategy };
+    (@receiver data) => { EventReceiver::Data };
+    (@receiver hooks) => { EventReceiver::Hooks(HookGroup::All) };
+    (@receiver others) => { EventReceiver::Hooks(HookGroup::BeforeModule) };
+    (@receiver monitors) => { EventReceiver::Hooks(HookGroup::Monitors) };
+    (@receiver module) => { EventReceiver::Module };
+    (@receiver strategy) => { EventReceiver::Strategy };
 }
 
 for_each_event!(define_event);
 
-/// An event is written by the name of its handler.
+/// An event is serialized as the name of its handler.
 impl Serialize for Event {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.handler())
@@ -183,23 +187,23 @@ impl<'de> Deserialize<'de> for Event {
 }
 
 impl Event {
-    /// How many events there are.
+    /// The number of events.
     pub const COUNT: usize = Event::ALL.len();
 
-    /// The event a handler of this name receives.
+    /// The event of the handler of this name.
     #[must_use]
     pub fn of_handler(handler: &str) -> Option<Event> {
         Event::ALL.iter().copied().find(|event| event.handler() == handler)
     }
 
-    /// Whether the event belongs to one training batch, from its start to its end.
+    /// Whether the event belongs to a training batch.
     #[must_use]
     pub const fn is_within_train_batch(self) -> bool {
         let event = self as u8;
         event >= Event::TrainBatchStart as u8 && event <= Event::StepEnd as u8
     }
 
-    /// Whether the event belongs to one batch of a validation, a test or a prediction.
+    /// Whether the event belongs to a batch of a validation, a test or a prediction.
     #[must_use]
     pub const fn is_within_evaluation_batch(self) -> bool {
         matches!(
@@ -213,8 +217,8 @@ impl Event {
         )
     }
 
-    /// Whether the event belongs to one training batch, where this loop is running and the run stands there:
-    /// activations are shown in all loops, and lines are logged after epochs, too.
+    /// Whether the event belongs to a training batch, given the current loop and progress: activations occur
+    /// in all loops, and lines are also logged after epochs.
     #[must_use]
     pub fn belongs_to_train_batch(self, phase: Phase, progress: &Progress) -> bool {
         self.is_within_train_batch()
@@ -226,8 +230,7 @@ impl Event {
                 }
     }
 
-    /// Whether the event belongs to one epoch of training: its own start and end, its batches and
-    /// its validations.
+    /// Whether the event belongs to an epoch of training, which includes its batches and validations.
     #[must_use]
     pub const fn is_within_epoch(self) -> bool {
         let event = self as u8;
@@ -248,28 +251,28 @@ pub struct Events(u64);
 const _: () = assert!(Event::COUNT <= 64, "a set of events is one machine word");
 
 impl Events {
-    /// No event.
+    /// The empty set.
     pub const NONE: Events = Events(0);
 
-    /// Exactly these events.
+    /// The set of these events.
     #[must_use]
     pub fn of(events: &[Event]) -> Events {
         events.iter().fold(Events::NONE, |set, event| set.with(*event))
     }
 
-    /// These events and one more.
+    /// The set with one more event.
     #[must_use]
     pub const fn with(self, event: Event) -> Events {
         Events(self.0 | 1 << event as u8)
     }
 
-    /// The events of either set.
+    /// The union of two sets.
     #[must_use]
     pub const fn union(self, other: Events) -> Events {
         Events(self.0 | other.0)
     }
 
-    /// The events of this set that are not in the other.
+    /// The events of this set that are not in the other one.
     #[must_use]
     pub const fn without(self, other: Events) -> Events {
         Events(self.0 & !other.0)
@@ -294,8 +297,8 @@ impl std::fmt::Debug for Events {
     }
 }
 
-/// The attribute macro has the handlers' names too, to suggest the nearest; it cannot see this table,
-/// so the two are compared while compiling.
+/// The attribute macro has its own list of handlers, since it cannot see this table. The two are compared at
+/// compile time.
 const _: () = {
     let table: &[(&str, bool)] = tenterhook_macros::handler_table!();
     assert!(table.len() == Event::COUNT, "tenterhook-macros knows other handlers than tenterhook-core");
@@ -315,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_holds_what_was_put_in_and_nothing_else() {
+    fn a_set_contains_exactly_its_events() {
         let set = Events::of(&[Event::StepEnd, Event::Setup]);
         assert_eq!(set.iter().collect::<Vec<_>>(), [Event::Setup, Event::StepEnd]);
         assert!(!set.contains(Event::TrainBatchEnd));

@@ -1,25 +1,23 @@
-//! An event with its context, whichever it is.
+//! An event with its context.
 
 #[allow(clippy::wildcard_imports)] // forty contexts
 use crate::context::*;
 use crate::event::Event;
-use crate::moment::{Batch, Moment};
+use crate::run_context::{Batch, RunContext};
 
-/// What every event's context is: a moment of the run that can be offered to a hook.
+/// What all contexts have in common.
 pub trait Context {
-    /// The event this is the context of.
+    /// The event of this context.
     const EVENT: Event;
-    /// The moment it happens at.
-    fn moment(&self) -> &Moment<'_>;
-    /// The batch it is about, if it is about one.
-    fn batch(&self) -> Option<&Batch<'_>>;
-    /// The event with its context, as hooks of every kind receive it.
+    /// The state of the run.
+    fn run_cx(&self) -> &RunContext<'_>;
+    /// The context as it is delivered to a hook.
     fn event(&self) -> EventRef<'_>;
 }
 
 macro_rules! define_event_ref {
     ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident $Phase:ident $sources:tt;)*) => {
-        /// An event with its context: what is delivered to a hook.
+        /// An event with its context, as it is delivered to a hook.
         #[derive(Clone, Copy)]
         #[non_exhaustive]
         pub enum EventRef<'a> {
@@ -27,7 +25,7 @@ macro_rules! define_event_ref {
         }
 
         impl<'a> EventRef<'a> {
-            /// Which event it is.
+            /// The event.
             #[must_use]
             pub fn event(self) -> Event {
                 match self {
@@ -35,15 +33,15 @@ macro_rules! define_event_ref {
                 }
             }
 
-            /// The moment it happens at.
+            /// The state of the run.
             #[must_use]
-            pub fn moment(self) -> &'a Moment<'a> {
+            pub fn run_cx(self) -> &'a RunContext<'a> {
                 match self {
-                    $(EventRef::$Event(cx) => &cx.moment,)*
+                    $(EventRef::$Event(cx) => &cx.run_cx,)*
                 }
             }
 
-            /// The batch it is about, if it is about one.
+            /// The batch of the event, if it has one.
             #[must_use]
             pub fn batch(self) -> Option<&'a Batch<'a>> {
                 match self {
@@ -55,11 +53,8 @@ macro_rules! define_event_ref {
         $(
             impl Context for $Event<'_> {
                 const EVENT: Event = Event::$Event;
-                fn moment(&self) -> &Moment<'_> {
-                    &self.moment
-                }
-                fn batch(&self) -> Option<&Batch<'_>> {
-                    self.batch_if_any()
+                fn run_cx(&self) -> &RunContext<'_> {
+                    &self.run_cx
                 }
                 #[inline]
                 fn event(&self) -> EventRef<'_> {

@@ -1,12 +1,13 @@
-//! The table of events, from which handlers, closures, `EventRef` and the lists of receivers are made.
+//! The table of events, from which handlers, closures, `EventRef` and the lists of receivers are generated.
 
-/// Calls `$then!` with every event, one row each: how it is answered, its handler, its name, the loop it belongs to, and who
-/// receives it in which order.
+/// Calls `$then!` with the table of events. A row holds the mode, the handler, the event, the loop that the
+/// event belongs to, and its receivers in order.
 ///
-/// `steer`: a controller's decision counts here. `watch`: nothing can be decided here, whatever
-/// the kind of hook; the run is already ending, or is being saved or loaded.
+/// The mode is `steer` if a controller can decide at the event. It is `watch` if no decision is possible: the
+/// run is ending, or is being saved or loaded, or the event only reports something.
 ///
-/// The receivers are `data`, `hooks`, `module` and `strategy`. `others` and `monitors` are the two parts of the hooks.
+/// The receivers are `data`, `hooks`, `module` and `strategy`. `others` are the hooks that are no monitors,
+/// `monitors` those that are.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! for_each_event {
@@ -15,7 +16,8 @@ macro_rules! for_each_event {
     };
 }
 
-/// Calls `$then!` with the handlers of the events that the `module` or the `strategy` receives with the state of the loop alone.
+/// Calls `$then!` with the handlers of `module` or `strategy` that take no arguments but the state of the
+/// loop.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! for_each_handler_of {
@@ -24,14 +26,14 @@ macro_rules! for_each_handler_of {
     };
 }
 
-/// Takes one row of the table after the other. A list of receivers that has no rule here does not compile.
+/// Goes through the table row by row. A list of receivers without a rule does not compile.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! select_handlers {
     ($receiver:ident $then:ident [$($found:ident)*]) => {
         $then! { $($found)* }
     };
-    // These come with arguments of their own, and are written by hand.
+    // These handlers take arguments of their own and are written by hand.
     (@row $receiver:ident $then:ident $found:tt setup $sources:tt $($rest:tt)*) => {
         $crate::select_handlers! { $receiver $then $found $($rest)* }
     };
@@ -74,108 +76,109 @@ macro_rules! select_handlers {
     };
 }
 
-/// The table itself.
+/// The table of events.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! event_table {
     ([$($then:tt)*] $($given:tt)*) => {
         $($then)*! {
             $($given)*
-            /// Before anything else, once per call of fit, validate, test or predict.
+            /// Start of a call of `fit`, `validate`, `test` or `predict`, before anything else.
             steer setup Setup Train [data hooks module strategy];
-            /// After everything else, exactly once, also after a failure.
+            /// End of a call, after everything else. Fires exactly once, also after a failure.
             watch teardown Teardown Train [strategy data hooks module];
-            /// Everything is set up; nothing has run yet.
+            /// Start of `fit`. Everything is set up, and no batch has run.
             steer on_fit_start FitStart Train [hooks module];
-            /// Fitting is over.
+            /// End of `fit`.
             watch on_fit_end FitEnd Train [hooks module];
-            /// A few validation batches follow, to find mistakes before the first epoch.
+            /// Start of the sanity check: a few validation batches that reveal mistakes before the first
+            /// epoch.
             steer on_sanity_check_start SanityCheckStart SanityCheck [hooks module strategy];
-            /// The sanity check passed; its metrics are forgotten.
+            /// End of the sanity check. Its metrics are discarded.
             steer on_sanity_check_end SanityCheckEnd SanityCheck [hooks module strategy];
-            /// The first epoch is about to begin.
+            /// Start of training, before the first epoch.
             steer on_train_start TrainStart Train [hooks module strategy];
-            /// The last epoch is over, by its limit or by a request to stop.
+            /// End of training, after the last epoch: a limit was reached or a stop was requested.
             steer on_train_end TrainEnd Train [hooks module strategy];
-            /// An epoch begins.
+            /// Start of a training epoch.
             steer on_train_epoch_start TrainEpochStart Train [hooks module];
-            /// An epoch ends. Monitors receive it after the module.
+            /// End of a training epoch. Monitors and checkpoint hooks receive it after the module.
             steer on_train_epoch_end TrainEpochEnd Train [others module monitors];
-            /// A micro-batch has been fetched.
+            /// Start of a training micro-batch, after it was fetched.
             steer on_train_batch_start TrainBatchStart Train [hooks module strategy];
-            /// A micro-batch is done, after the step it completed.
+            /// End of a training micro-batch, after the optimizer step that it completes.
             steer on_train_batch_end TrainBatchEnd Train [hooks module];
-            /// The module's training step is about to run.
+            /// Before the module's `training_step`.
             steer on_before_forward BeforeForward Train [hooks module];
-            /// The module's training step has returned.
+            /// After the module's `training_step`.
             steer on_after_forward AfterForward Train [hooks module];
-            /// The gradients of the last window are about to be cleared, once per accumulation window.
+            /// Before the gradients of the previous accumulation window are cleared. Once per window.
             steer on_before_zero_grad BeforeZeroGrad Train [hooks module];
-            /// The loss is about to be propagated back.
+            /// Before the backward pass.
             steer on_before_backward BeforeBackward Train [hooks module];
-            /// The gradients of this window so far exist.
+            /// After the backward pass. The gradients accumulated in this window are available.
             steer on_after_backward AfterBackward Train [hooks module];
-            /// Before update hooks, clipping and the update, once per optimizer.
+            /// Before update hooks, gradient clipping and the optimizer step. Once per optimizer.
             steer on_before_optimizer_step BeforeOptimizerStep Train [hooks module];
-            /// After clipping, whether or not it clipped.
+            /// After gradient clipping, even if it did not clip. Once per optimizer.
             steer on_gradient_clip GradientClip Train [hooks module];
-            /// The weights have changed; the gradients they changed by are still readable.
+            /// After the optimizer step. The gradients that it used are still available. Once per optimizer.
             steer on_after_optimizer_step AfterOptimizerStep Train [hooks module];
-            /// An optimizer step is complete: scheduler stepped, metrics logged, no gradients any more.
+            /// End of an optimizer step, after schedulers and metrics. Gradients are no longer available.
             steer on_step_end StepEnd Train [hooks module];
-            /// A module's step shows an activation, in training and in evaluations; see `wants_point`.
+            /// An activation that the module shows, in training and in evaluations. See `wants_point`.
             watch on_activation Activation Train [hooks];
-            /// A validation begins.
+            /// Start of a validation.
             steer on_validation_start ValidationStart Validate [hooks module strategy];
-            /// The validation's data is about to be walked through.
+            /// Start of the validation epoch, before its first batch.
             steer on_validation_epoch_start ValidationEpochStart Validate [hooks module strategy];
-            /// A validation batch has been fetched.
+            /// Start of a validation batch, after it was fetched.
             steer on_validation_batch_start ValidationBatchStart Validate [hooks module strategy];
-            /// A validation batch is done.
+            /// End of a validation batch.
             steer on_validation_batch_end ValidationBatchEnd Validate [hooks module strategy];
-            /// All validation batches are done and their metrics aggregated.
+            /// End of the validation epoch. Its metrics are aggregated.
             steer on_validation_epoch_end ValidationEpochEnd Validate [hooks module strategy];
-            /// A validation ends.
+            /// End of a validation.
             steer on_validation_end ValidationEnd Validate [hooks module strategy];
-            /// A test begins.
+            /// Start of a test.
             watch on_test_start TestStart Test [hooks module strategy];
-            /// The test data is about to be walked through.
+            /// Start of the test epoch, before its first batch.
             watch on_test_epoch_start TestEpochStart Test [hooks module strategy];
-            /// A test batch has been fetched.
+            /// Start of a test batch, after it was fetched.
             watch on_test_batch_start TestBatchStart Test [hooks module strategy];
-            /// A test batch is done.
+            /// End of a test batch.
             watch on_test_batch_end TestBatchEnd Test [hooks module strategy];
-            /// All test batches are done and their metrics aggregated.
+            /// End of the test epoch. Its metrics are aggregated.
             watch on_test_epoch_end TestEpochEnd Test [hooks module strategy];
-            /// A test ends.
+            /// End of a test.
             watch on_test_end TestEnd Test [hooks module strategy];
-            /// A prediction begins.
+            /// Start of a prediction.
             watch on_predict_start PredictStart Predict [hooks module strategy];
-            /// The data to predict on is about to be walked through.
+            /// Start of the prediction epoch, before its first batch.
             watch on_predict_epoch_start PredictEpochStart Predict [hooks module];
-            /// A batch to predict on has been fetched.
+            /// Start of a prediction batch, after it was fetched.
             watch on_predict_batch_start PredictBatchStart Predict [hooks module];
-            /// A batch has been predicted.
+            /// End of a prediction batch.
             watch on_predict_batch_end PredictBatchEnd Predict [hooks module];
-            /// All batches are predicted.
+            /// End of the prediction epoch.
             watch on_predict_epoch_end PredictEpochEnd Predict [hooks module];
-            /// A prediction ends.
+            /// End of a prediction.
             watch on_predict_end PredictEnd Predict [hooks module strategy];
-            /// A checkpoint is being assembled, after every hook gave its own state.
+            /// A checkpoint is being saved. The states of all hooks have been collected.
             watch on_save_checkpoint SaveCheckpoint Train [hooks module];
-            /// A checkpoint is being read, before every hook gets its own state back.
+            /// A checkpoint is being loaded. The states of the hooks have not been restored yet.
             watch on_load_checkpoint LoadCheckpoint Train [module hooks];
-            /// A checkpoint is durable.
+            /// A checkpoint has been saved: it is complete and durable on disk.
             watch on_checkpoint_saved CheckpointSaved Train [hooks];
-            /// A checkpoint has been applied.
+            /// A checkpoint has been loaded: everything in it has been restored.
             watch on_checkpoint_loaded CheckpointLoaded Train [hooks];
-            /// What was logged since the last time has been written down: a line for whoever passes it on.
+            /// A line of `metrics.jsonl` has been written, for hooks that pass metrics on.
             watch on_log Log Train [hooks];
-            /// A hook was disabled: it failed once too often, took too long, or another one asked for it.
+            /// A hook was disabled: it failed too often, exceeded its budget, or another hook requested it.
             watch on_hook_disabled HookDisabled Train [hooks];
-            /// People were told something, or the journal notes a decision or a contained failure.
+            /// A notice for people, or a journal entry about a decision or a contained failure.
             watch on_notice Notice Train [hooks];
-            /// The run has failed; teardown follows.
+            /// The run has failed. Teardown follows.
             steer on_exception Exception Train [hooks module data strategy];
         }
     };

@@ -1,14 +1,14 @@
-//! What happens when something fails: policies, and the record of a failure.
+//! Failures, and the policies that judge them.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::{Deserialize, Serialize};
 
-use crate::backtraces::Trace;
+use crate::backtraces::FailureTrace;
 use crate::progress::epoch_label;
 
-/// Any error, as hooks and modules may return it.
+/// Any error that a hook or module returns.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What a hook's error does to the run.
@@ -16,43 +16,45 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum OnError {
-    /// Ends the run: `on_exception`, then teardown.
+    /// The run ends: `on_exception`, then teardown.
     Abort,
-    /// Is reported; the hook stays. A panic disables it all the same.
+    /// The error is reported and the hook stays enabled. A panic disables it.
     Warn,
-    /// Is reported; the hook is disabled after `max_failures`, or at once after a panic.
+    /// The error is reported. The hook is disabled after `max_failures`, or immediately after a panic.
     Disable,
 }
 
 impl std::fmt::Display for OnError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            OnError::Abort => "abort",
-            OnError::Warn => "warn",
-            OnError::Disable => "disable",
-        })
+        self.serialize(f)
     }
 }
 
 /// A hook's failure policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// What an error does.
+    /// What an error does to the run.
     pub on_error: OnError,
-    /// After how many failures `disable` disables.
+    /// The number of failures after which `disable` disables the hook.
     pub max_failures: u32,
 }
 
 impl Policy {
-    /// Ends the run; the default of controllers, update hooks and checkpoints.
+    /// End the run; the default of controllers and update hooks.
     pub const ABORT: Policy = Policy { on_error: OnError::Abort, max_failures: 3 };
-    /// Reports and goes on.
+    /// Report and continue.
     pub const WARN: Policy = Policy { on_error: OnError::Warn, max_failures: 3 };
-    /// Reports, and disables after three failures; the default of observers and sinks.
+    /// Report, and disable the hook after three failures; the default of observers.
     pub const DISABLE: Policy = Policy { on_error: OnError::Disable, max_failures: 3 };
 }
 
-/// Where a failure came from.
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy::DISABLE
+    }
+}
+
+/// The origin of a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Origin {
@@ -80,32 +82,32 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// One failure: who, where, when and what.
+/// A failure: where it came from, when, and the error.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct Failure {
-    /// Who failed.
+    /// What failed.
     pub origin: Origin,
     /// The event or action it happened in, such as `on_train_batch_end` or `training_step`.
     pub place: &'static str,
-    /// The epoch it happened in, from 0.
+    /// The epoch, from 0.
     pub epoch: u64,
-    /// The completed optimizer steps at that time.
+    /// The number of completed optimizer steps.
     pub step: u64,
     /// Whether it was a panic.
     pub panicked: bool,
-    /// What went wrong.
+    /// The error.
     #[source]
     pub error: BoxError,
-    /// The way to it, where [backtraces are kept](crate::backtraces::keep).
-    pub trace: Option<Box<Trace>>,
+    /// The backtrace, if [backtraces are captured](crate::backtraces::capture).
+    pub trace: Option<Box<FailureTrace>>,
 }
 
 impl Failure {
     fn text(&self) -> String {
         let Failure { origin, place, epoch, step, panicked, error, .. } = self;
         match origin {
-            // Its errors say themselves what is wrong, and where.
+            // Errors of the trainer name their place themselves.
             Origin::Trainer if !panicked => error.to_string(),
             origin => {
                 let how = if *panicked { "panicked" } else { "failed" };
@@ -116,30 +118,29 @@ impl Failure {
     }
 }
 
-/// What a runner did about a failure that did not end the run.
+/// A failure that did not end the run.
 #[derive(Debug)]
 pub struct Contained {
     /// The failure.
     pub failure: Failure,
-    /// How often the hook has failed, this time included.
+    /// How often the hook has failed, including this time.
     pub count: u32,
-    /// Whether the hook was disabled because of it.
+    /// Whether the failure disabled the hook.
     pub disabled: bool,
-    /// Whether the run was ending for another failure already.
+    /// Whether the run was already ending because of another failure.
     pub afterwards: bool,
 }
 
-/// The error as it is, if it can be put into words. One that panics when it is asked for them would take down whoever tells of
-/// it, so another one stands in its place.
+/// Returns the error, or a substitute if its `Display` panics, so that it can be reported safely.
 #[must_use]
-pub fn speakable(error: BoxError) -> BoxError {
+pub fn ensure_displayable(error: BoxError) -> BoxError {
     match catch_unwind(AssertUnwindSafe(|| error.to_string())) {
         Ok(_) => error,
         Err(panic) => format!("an error that panics when it is shown: {}", panic_message(&*panic)).into(),
     }
 }
 
-/// The text of a panic.
+/// The message of a panic.
 #[must_use]
 pub fn panic_message(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().copied();

@@ -1,4 +1,4 @@
-//! What a controller can decide: values, never exceptions or magic numbers.
+//! Decisions of controllers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,26 +7,26 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::named::NamedTensors;
 
-/// How training goes on after an event, from weakest to strongest. When controllers disagree, each
-/// decision has its effect and all are logged; the strongest says how the run ends.
+/// How training continues after an event, from weakest to strongest. If controllers disagree, each decision
+/// takes effect and all are logged; the strongest determines how the run ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Flow {
-    /// As if nobody had said anything.
+    /// Continue as usual.
     #[default]
     Continue,
-    /// Compute no update from the gradients of this batch, nor from the accumulation window whose sum
-    /// they are part of. Counts up to `on_before_optimizer_step`; there, with several optimizers, this
-    /// one and those after it do not step.
+    /// Skip the optimizer step of the current accumulation window. Possible up to `on_before_optimizer_step`;
+    /// there, with several optimizers, the current one and those after it do not step.
     SkipUpdate,
-    /// Do not run the module's step on this batch. Counts at `on_train_batch_start`.
+    /// Skip the current batch: the module's step does not run. Possible at `on_train_batch_start`.
     SkipBatch,
-    /// Leave this epoch: at once when said at `on_train_batch_start`, else when the batch is done.
+    /// End the epoch: immediately if decided at `on_train_batch_start`, otherwise after the batch.
     EndEpoch,
-    /// Finish the batch, validate, end the epoch, then stop, once `min_epochs` and `min_steps` are met.
+    /// Stop training: finish the batch, validate, end the epoch, then stop, once `min_epochs` and `min_steps`
+    /// are reached.
     Stop {
-        /// Why, for people: it stands in the run's summary.
+        /// The reason, for the run's summary.
         reason: String,
     },
 }
@@ -34,40 +34,39 @@ pub enum Flow {
 /// A change of a learning rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Lr {
-    /// To this value.
+pub enum LrChange {
+    /// Set it to this value.
     Set(f64),
-    /// By this factor.
+    /// Multiply it by this factor.
     Scale(f64),
 }
 
-/// Something a controller wants done, besides how training goes on.
+/// A request of a controller to the trainer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Request {
     /// Change the learning rate of one optimizer, or of all.
     Lr {
-        /// Which optimizer; `None` is all of them.
+        /// Index of the optimizer; `None` for all.
         optimizer: Option<usize>,
-        /// What to change.
-        change: Lr,
+        /// The change.
+        change: LrChange,
     },
-    /// Write a checkpoint, once all hooks have received the event.
+    /// Save a checkpoint after all hooks have received the event.
     Save(SaveRequest),
-    /// Run a validation when this batch is done.
+    /// Run a validation after this batch.
     Validate,
-    /// Let the module have other weights from here on; its own wait to be given back, and are what
-    /// checkpoints hold meanwhile. For averages that are swapped in to be evaluated.
+    /// Replace the module's weights until `SwapBack`, for example by their average during a validation.
+    /// Checkpoints hold the module's own weights meanwhile.
     SwapWeights(Weights),
-    /// Give the module its own weights back. Nothing happens when it has them.
+    /// Restore the module's own weights after `SwapWeights`. Does nothing if they were not replaced.
     SwapBack,
 }
 
-/// The weights to swap in, by parameter name. Shared, so that asking for them copies nothing.
+/// Weights to swap in, by parameter name. They are shared, so that the request copies nothing.
 ///
-/// A checkpoint that holds the request holds no second copy of them: they are the tensors of the hook that asked,
-/// and are found there when the request is restored.
+/// A checkpoint that contains the request stores the weights only once, as tensors of the hook that made it.
 #[derive(Clone, PartialEq)]
 pub struct Weights(pub Arc<NamedTensors>);
 
@@ -89,55 +88,57 @@ impl std::fmt::Debug for Weights {
     }
 }
 
-/// Where and how to save.
+/// Where and how to save a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SaveRequest {
-    /// The checkpoint's directory below the checkpoints' root, or an absolute one below the directory that the hook
-    /// declares with [`Effect::SaveCheckpoints`](crate::Effect::SaveCheckpoints); `None` names it by epoch and step.
+    /// The checkpoint's directory, relative to the checkpoints' root, or absolute and below the directory
+    /// that the hook declares with [`Effect::SaveCheckpoints`](crate::Effect::SaveCheckpoints). `None` names
+    /// it by epoch and step.
     pub path: Option<PathBuf>,
-    /// Only the weights: nothing to resume from, and no hook is asked for its state.
+    /// Save the weights only. Such a checkpoint cannot be resumed, and no hook is asked for its state.
     pub weights_only: bool,
-    /// Checkpoints to remove once this one is durable.
+    /// Checkpoints to remove after this one is durable.
     pub replaces: Vec<PathBuf>,
-    /// A link to make to it once it is durable.
+    /// A link to create to the checkpoint after it is durable.
     pub link: Option<PathBuf>,
-    /// Its score where it is the best so far, for `on_checkpoint_saved`.
+    /// The checkpoint's score if it is the best so far, for `on_checkpoint_saved`.
     #[serde(default, with = "crate::number::option")]
     pub best_score: Option<f64>,
 }
 
-/// A controller's answer to an event. Saying nothing costs nothing.
+/// A controller's decision at an event: how training continues, and requests. [`Decision::CONTINUE`] does not
+/// allocate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Decision(Option<Box<Orders>>);
+pub struct Decision(Option<Box<Parts>>);
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Orders {
+struct Parts {
     flows: Vec<Flow>,
     requests: Vec<Request>,
 }
 
 impl Decision {
-    /// Go on.
+    /// Continue as usual.
     pub const CONTINUE: Decision = Decision(None);
 
-    /// Stop training, for this reason, at Lightning's `should_stop`.
+    /// Stop training for this reason. See [`Flow::Stop`].
     pub fn stop(reason: impl Into<String>) -> Decision {
         Decision::CONTINUE.and(Flow::Stop { reason: reason.into() })
     }
 
-    /// Leave this epoch.
+    /// End the epoch. See [`Flow::EndEpoch`].
     #[must_use]
     pub fn end_epoch() -> Decision {
         Decision::CONTINUE.and(Flow::EndEpoch)
     }
 
-    /// Do not run the module's step on this batch.
+    /// Skip the current batch. See [`Flow::SkipBatch`].
     #[must_use]
     pub fn skip_batch() -> Decision {
         Decision::CONTINUE.and(Flow::SkipBatch)
     }
 
-    /// Compute no update from this batch's gradients.
+    /// Skip the optimizer step. See [`Flow::SkipUpdate`].
     #[must_use]
     pub fn skip_update() -> Decision {
         Decision::CONTINUE.and(Flow::SkipUpdate)
@@ -146,13 +147,13 @@ impl Decision {
     /// Set the learning rate of every optimizer.
     #[must_use]
     pub fn set_lr(lr: f64) -> Decision {
-        Decision::CONTINUE.request(Request::Lr { optimizer: None, change: Lr::Set(lr) })
+        Decision::CONTINUE.request(Request::Lr { optimizer: None, change: LrChange::Set(lr) })
     }
 
     /// Multiply the learning rate of every optimizer.
     #[must_use]
     pub fn scale_lr(factor: f64) -> Decision {
-        Decision::CONTINUE.request(Request::Lr { optimizer: None, change: Lr::Scale(factor) })
+        Decision::CONTINUE.request(Request::Lr { optimizer: None, change: LrChange::Scale(factor) })
     }
 
     /// Save a checkpoint after this event.
@@ -161,13 +162,13 @@ impl Decision {
         Decision::CONTINUE.request(Request::Save(SaveRequest::default()))
     }
 
-    /// Validate when this batch is done.
+    /// Run a validation after this batch.
     #[must_use]
     pub fn validate_now() -> Decision {
         Decision::CONTINUE.request(Request::Validate)
     }
 
-    /// This decision and one more about how training goes on: `Decision::stop("NaN").and(Flow::SkipUpdate)`.
+    /// Adds a flow: `Decision::stop("NaN").and(Flow::SkipUpdate)`.
     #[must_use]
     pub fn and(mut self, flow: Flow) -> Decision {
         if flow != Flow::Continue {
@@ -176,42 +177,42 @@ impl Decision {
         self
     }
 
-    /// This decision with one more request.
+    /// Adds a request.
     #[must_use]
     pub fn request(mut self, request: Request) -> Decision {
         self.0.get_or_insert_default().requests.push(request);
         self
     }
 
-    /// Whether nothing at all was decided.
+    /// Whether training continues as usual, without requests.
     #[inline]
     #[must_use]
     pub fn is_continue(&self) -> bool {
         self.0.is_none()
     }
 
-    /// How training goes on: the strongest of what was decided.
+    /// The strongest flow of the decision.
     #[must_use]
     pub fn flow(&self) -> &Flow {
         self.flows().iter().max().unwrap_or(&Flow::Continue)
     }
 
-    /// Everything that was decided about how training goes on.
+    /// All flows of the decision.
     #[must_use]
     pub fn flows(&self) -> &[Flow] {
-        self.0.as_ref().map_or(&[], |orders| &orders.flows)
+        self.0.as_ref().map_or(&[], |parts| &parts.flows)
     }
 
-    /// What else is wanted, in the order in which it was asked for.
+    /// The requests of the decision, in order.
     #[must_use]
     pub fn requests(&self) -> &[Request] {
-        self.0.as_ref().map_or(&[], |orders| &orders.requests)
+        self.0.as_ref().map_or(&[], |parts| &parts.requests)
     }
 
-    /// Takes the decision apart.
+    /// Splits the decision into flows and requests.
     #[must_use]
     pub fn into_parts(self) -> (Vec<Flow>, Vec<Request>) {
-        self.0.map_or_else(Default::default, |orders| (orders.flows, orders.requests))
+        self.0.map_or_else(Default::default, |parts| (parts.flows, parts.requests))
     }
 }
 
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn saying_nothing_is_continue_and_fits_a_word() {
+    fn the_default_decision_is_continue_and_fits_a_word() {
         assert!(Decision::default().is_continue());
         assert_eq!(Decision::from(Flow::Continue), Decision::CONTINUE);
         assert_eq!(size_of::<Decision>(), size_of::<usize>());

@@ -1,39 +1,39 @@
-//! The traits that hook authors implement, and the one that the runner calls.
+//! The traits that hook authors implement, and [`Hook`], the one that the runner calls.
 
 use std::any::Any;
 
 #[allow(clippy::wildcard_imports)] // forty contexts
 use crate::context::*;
+use crate::delivery_stats::DeliveryStats;
 use crate::failure::BoxError;
 use crate::flow::Decision;
 use crate::progress::{Phase, Progress};
-use crate::sent::Sent;
 use crate::spec::HookSpec;
 use crate::state::State;
 use crate::update::{Gradients, Update};
 
-/// What a handler returns: nothing or a [`Decision`], or an error that the hook's policy judges.
+/// What a handler returns: nothing or a [`Decision`], or an error, which the hook's policy judges.
 pub type HookResult<V = ()> = Result<V, BoxError>;
 
-/// What the runner receives from a hook: usually nothing, and then it is one word that fits a register.
-pub type Reply = Result<(), Box<Said>>;
+/// What a hook returns to the runner. The usual answer, `Ok(())`, fits a register.
+pub type EventResult = Result<(), Box<HookResponse>>;
 
-/// What a hook said.
+/// A hook's answer to an event, where it is more than "continue".
 #[derive(Debug)]
-pub enum Said {
+pub enum HookResponse {
     /// A decision other than to continue.
-    Decided(Decision),
+    Decision(Decision),
     /// An error.
-    Failed(BoxError),
+    Error(BoxError),
 }
 
-/// What a handler returned, as the runner takes it.
+/// Converts the result of a handler into what the runner expects.
 #[inline]
-pub fn reply<V: Into<Decision>>(result: HookResult<V>) -> Reply {
+pub fn event_result<V: Into<Decision>>(result: HookResult<V>) -> EventResult {
     match result.map(Into::into) {
         Ok(decision) if decision.is_continue() => Ok(()),
-        Ok(decision) => Err(Box::new(Said::Decided(decision))),
-        Err(error) => Err(Box::new(Said::Failed(error))),
+        Ok(decision) => Err(Box::new(HookResponse::Decision(decision))),
+        Err(error) => Err(Box::new(HookResponse::Error(error))),
     }
 }
 
@@ -43,109 +43,153 @@ impl From<()> for Decision {
     }
 }
 
-/// What a hook declares besides the arguments of the attribute.
-macro_rules! declaring {
+/// The method of every kind of hook that completes its spec.
+macro_rules! declare_method {
     () => {
-        /// Declares what depends on the hook's options: its name, its place, its policy, what it reads and writes. The
-        /// given value holds what the attribute says.
+        /// Declares what depends on the hook's options: name, tier, policy, what it reads and writes. `spec`
+        /// holds what the attribute says.
         fn declare(&self, spec: HookSpec) -> HookSpec {
             spec
         }
     };
 }
 
-/// What a checkpoint keeps of a hook of any kind.
-macro_rules! keeping_state {
+/// The methods of every kind of hook that save and restore its state.
+macro_rules! state_methods {
     () => {
-        /// Its own state, for a checkpoint. Every hook is asked.
+        /// The hook's own state, for a checkpoint. Every hook is asked, disabled ones too.
         fn state_dict(&self) -> HookResult<State> {
             Ok(State::empty())
         }
 
-        /// Its own state, from a checkpoint.
+        /// Restores the hook's own state from a checkpoint.
         fn load_state_dict(&mut self, _state: &State) -> HookResult {
             Ok(())
         }
 
-        /// Whether it could load this state; it must change nothing. Asked before `setup` where the hook's errors end
-        /// the run, so that a resume is refused before any hook is called. What this does not find,
-        /// `load_state_dict` refuses after `setup`. `#[hook(state = "..")]` writes both.
+        /// Checks whether the hook could load this state, without changing anything.
+        ///
+        /// Called before `setup` if the hook's policy is `abort`, so that a resume is refused before any hook
+        /// is called. An error that this method misses is raised by `load_state_dict` after `setup`.
+        /// `#[hook(state = "..")]` generates both methods.
         fn check_state_dict(&self, _state: &State) -> HookResult {
             Ok(())
         }
     };
 }
 
-/// What the runner asks of a hook that receives events, besides its handlers.
-macro_rules! watching {
+/// The methods of observers and controllers besides their handlers.
+macro_rules! observer_methods {
     () => {
-        keeping_state! {}
+        state_methods! {}
 
-        /// Which of the activations that a module names it wants to see at `on_activation`. Asked for
-        /// every activation that is shown, so it must be cheap.
+        /// Whether the hook wants the activation of this name at `on_activation`. Called for every activation
+        /// that the module shows, so it must be cheap.
         fn wants_point(&self, _point: &str) -> bool {
             true
         }
 
-        /// Whether it looks at activations now. Asked once per step of the module, after the events of the
-        /// batch's start, and again before it is shown one: where no hook does, a module builds not even the
-        /// names of its points. An answer that changes within a step counts from the next one on.
-        fn listens(&self, _phase: Phase, _progress: &Progress) -> bool {
+        /// Whether the hook wants activations at all in this step.
+        ///
+        /// Called once per step of the module, after the events of the batch's start, and again before each
+        /// activation is delivered. If no hook wants any, the module does not even build their names. An
+        /// answer that changes within a step takes effect in the next one.
+        fn wants_activations(&self, _phase: Phase, _progress: &Progress) -> bool {
             true
         }
 
-        /// The call is over and everything is torn down: waits for what was handed to a worker thread. Asked once,
-        /// of every hook, disabled ones too; an error is a failure like any other.
+        /// Waits for work that was handed to a worker thread. Called once at the end of a call, after
+        /// teardown, for every hook, disabled ones too.
         fn finish(&mut self) -> HookResult {
             Ok(())
         }
 
-        /// What became of what it handed to a worker thread in this call, where it has one. Asked after
-        /// `finish`, for the summary.
-        fn sent(&self) -> Option<Sent> {
+        /// Statistics of what the hook handed to a worker thread in this call, for the summary. Called after
+        /// `finish`.
+        fn delivery_stats(&self) -> Option<DeliveryStats> {
             None
         }
     };
 }
 
-pub(crate) use {declaring, keeping_state};
+pub(crate) use {declare_method, state_methods};
 
-/// A hook as the runner calls it: one method for all events.
+/// A hook as the runner calls it, with one method for all events.
 ///
-/// Authors write [`Observer`], [`Controller`] or [`UpdateHook`](crate::UpdateHook), and `#[hook]` implements this trait. By
-/// hand it is written for what treats all events alike: wrappers and recorders.
+/// Authors write [`Observer`], [`Controller`] or [`UpdateHook`](crate::UpdateHook), and `#[hook]` implements
+/// this trait. Implement it by hand for what treats all events alike, such as recorders and wrappers. A
+/// wrapper forwards `deliver` and `update`, and returns the wrapped hook from `wrapped` and `wrapped_mut`;
+/// all other methods forward to that by default.
 ///
-/// A hook is `'static` and a context borrows from the loop, so no hook can keep a context, or a
-/// tensor or loss out of one: keep the numbers.
+/// A hook is `'static` and a context borrows from the loop. So a hook cannot keep a context, nor a tensor or
+/// a loss of it, but only numbers.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a hook",
     label = "write `#[hook]` above its `impl Observer for …`, `impl Controller for …` or `impl UpdateHook for …`"
 )]
 pub trait Hook: Any + Send {
-    /// What it declares. Asked once, when the hook is registered.
+    /// What the hook declares. Called once, when the hook is registered.
     fn spec(&self) -> HookSpec;
 
-    /// Receives an event that it declares to want. What an observer decides is an error.
+    /// Receives an event that the spec lists. A decision of an observer is an error.
     #[inline]
-    fn deliver(&mut self, _event: EventRef<'_>) -> Reply {
+    fn deliver(&mut self, _event: EventRef<'_>) -> EventResult {
         Ok(())
     }
 
-    /// Changes gradients, as [`UpdateHook::update`](crate::UpdateHook::update). Only update hooks are asked.
+    /// Changes gradients, as [`UpdateHook::update`](crate::UpdateHook::update). Called for update hooks only.
     fn update(&mut self, _gradients: &mut Gradients<'_>, _cx: &Update<'_>) -> HookResult {
         Ok(())
     }
 
-    watching! {}
-
-    /// The hook that a wrapper wraps.
+    /// The wrapped hook, if this is a wrapper.
     fn wrapped(&self) -> Option<&dyn Hook> {
         None
+    }
+
+    /// The wrapped hook to change, if this is a wrapper.
+    fn wrapped_mut(&mut self) -> Option<&mut dyn Hook> {
+        None
+    }
+
+    /// See [`Observer::wants_point`].
+    fn wants_point(&self, point: &str) -> bool {
+        self.wrapped().is_none_or(|hook| hook.wants_point(point))
+    }
+
+    /// See [`Observer::wants_activations`].
+    fn wants_activations(&self, phase: Phase, progress: &Progress) -> bool {
+        self.wrapped().is_none_or(|hook| hook.wants_activations(phase, progress))
+    }
+
+    /// See [`Observer::state_dict`].
+    fn state_dict(&self) -> HookResult<State> {
+        self.wrapped().map_or_else(|| Ok(State::empty()), Hook::state_dict)
+    }
+
+    /// See [`Observer::load_state_dict`].
+    fn load_state_dict(&mut self, state: &State) -> HookResult {
+        self.wrapped_mut().map_or(Ok(()), |hook| hook.load_state_dict(state))
+    }
+
+    /// See [`Observer::check_state_dict`].
+    fn check_state_dict(&self, state: &State) -> HookResult {
+        self.wrapped().map_or(Ok(()), |hook| hook.check_state_dict(state))
+    }
+
+    /// See [`Observer::finish`].
+    fn finish(&mut self) -> HookResult {
+        self.wrapped_mut().map_or(Ok(()), Hook::finish)
+    }
+
+    /// See [`Observer::delivery_stats`].
+    fn delivery_stats(&self) -> Option<DeliveryStats> {
+        self.wrapped()?.delivery_stats()
     }
 }
 
 impl dyn Hook {
-    /// The hook itself where it is of this type, behind wrappers too.
+    /// The hook as this type, also behind wrappers.
     pub(crate) fn downcast_ref<H: Hook>(&self) -> Option<&H> {
         let mut hook = self;
         while let Some(wrapped) = hook.wrapped() {
@@ -155,18 +199,18 @@ impl dyn Hook {
     }
 }
 
-macro_rules! decided {
+macro_rules! controller_result {
     (steer) => { HookResult<Decision> };
     (watch) => { HookResult };
 }
 
 macro_rules! define_kinds {
     ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident $Phase:ident $sources:tt;)*) => {
-        /// A hook that watches: it sees every context by shared reference and returns nothing but an error,
-        /// so it cannot stop, change or delay the numbers.
+        /// A hook that watches training and cannot change it: it sees every context by shared reference and
+        /// returns nothing but an error.
         ///
-        /// It receives the events whose handlers it writes; `#[hook]` notes which they are, and names the hook after
-        /// its type.
+        /// It receives the events whose handlers it implements. `#[hook]` lists them in the spec and names
+        /// the hook after its type.
         ///
         /// ```
         /// use tenterhook_core::{hook, HookResult, Observer, StepEnd};
@@ -182,8 +226,8 @@ macro_rules! define_kinds {
         /// }
         /// ```
         pub trait Observer: Send + 'static {
-            declaring! {}
-            watching! {}
+            declare_method! {}
+            observer_methods! {}
             $(
                 $(#[$doc])*
                 fn $handler(&mut self, _cx: &$Event<'_>) -> HookResult {
@@ -192,7 +236,8 @@ macro_rules! define_kinds {
             )*
         }
 
-        /// A hook that may steer: it sees the same as an observer and returns a [`Decision`] where one counts.
+        /// A hook that can steer training: it sees the same contexts as an observer, and returns a
+        /// [`Decision`] from every handler whose event allows one.
         ///
         /// ```
         /// use tenterhook_core::{hook, Controller, Decision, HookResult, StepEnd};
@@ -210,11 +255,11 @@ macro_rules! define_kinds {
         /// }
         /// ```
         pub trait Controller: Send + 'static {
-            declaring! {}
-            watching! {}
+            declare_method! {}
+            observer_methods! {}
             $(
                 $(#[$doc])*
-                fn $handler(&mut self, _cx: &$Event<'_>) -> decided!($mode) {
+                fn $handler(&mut self, _cx: &$Event<'_>) -> controller_result!($mode) {
                     Ok(Default::default())
                 }
             )*

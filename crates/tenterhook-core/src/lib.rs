@@ -1,26 +1,26 @@
-//! The contract a hook author compiles against: events, their contexts, the kinds of hooks, the plan
-//! that orders them and the runner that delivers.
+//! The contract between hooks and the training loop: events, their contexts, the kinds of hooks, the plan
+//! that orders hooks, and the runner that calls them.
 //!
-//! **Invariants.** No I/O, no clock of its own, no threads, no tensors of a concrete engine. The plan
-//! never changes while an event is being delivered. An event nobody wants builds no payload.
+//! **Invariants.** No I/O, no clock, no threads, no tensors of a concrete engine. The plan never changes
+//! while an event is being delivered. No context is built for an event that no hook wants.
 //!
-//! Where to look:
-//!
-//! | question | module |
+//! | topic | item |
 //! |---|---|
-//! | which events are there, and in which order do they fire? | [`Event`] |
-//! | what exists at an event? | [`context`](mod@context) |
-//! | how do I write a hook? | [`Observer`], [`Controller`], [`UpdateHook`] |
-//! | how do I make it fire less often? | [`HookExt`] |
-//! | who receives what, in which order, and why? | [`plan`] |
-//! | what happens when a hook fails? | [`failure`] |
-//! | what does a hook cost? | [`account`] |
+//! | the events and their order | [`Event`] |
+//! | what is available at an event | [`context`](mod@context), [`RunContext`] |
+//! | writing a hook | [`Observer`], [`Controller`], [`UpdateHook`] |
+//! | running a hook less often | [`HookExt`] |
+//! | what a hook declares | [`HookSpec`] |
+//! | which hooks receive an event, and in which order | [`plan`] |
+//! | failures of hooks | [`failure`] |
+//! | the cost of hooks | [`account`] |
+//! | running hooks in a loop of one's own | [`runner`] |
 
-// Only one place prints, which makes untrusted text harmless.
+// Only one place in the workspace prints, after making untrusted text harmless.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
-// `#[hook]` names this crate by its public name, also when it is used in here.
+// `#[hook]` refers to this crate by its public name, also within the crate.
 #[allow(unused_extern_crates)]
 extern crate self as tenterhook_core;
 
@@ -30,21 +30,20 @@ mod event_table;
 pub mod account;
 mod any_hook;
 pub mod backtraces;
-pub mod board;
+pub mod blackboard;
 pub mod cadence;
+mod checkpoint_entries;
 pub mod closure;
 pub mod condition;
 pub mod context;
+mod delivery_stats;
 mod effect;
-mod entries;
 mod event;
 mod event_ref;
 pub mod failure;
 pub mod flow;
 pub mod hook;
-pub mod ledger;
 pub mod metrics;
-pub mod moment;
 mod named;
 pub mod number;
 #[cfg(feature = "schemars")]
@@ -54,9 +53,10 @@ pub mod plan;
 pub mod printable;
 pub mod progress;
 pub mod random;
+pub mod read_counter;
 pub mod roster;
+pub mod run_context;
 pub mod runner;
-mod sent;
 pub mod spec;
 pub mod state;
 pub mod tensor;
@@ -65,32 +65,35 @@ pub mod update;
 mod world;
 pub mod wrap;
 
-pub use account::{Budget, Cost, HookCost, Materialised, OverBudget, Overrun};
+pub use account::{Budget, BudgetOverrun, Cost, HookCost, OverBudget, ReadCounts};
 pub use any_hook::AnyHook;
-pub use board::{Board, Key};
+pub use blackboard::{Blackboard, BlackboardView, Key};
 pub use cadence::Cadence;
 pub use condition::{Condition, ConditionError, Operand};
 pub use context::*;
-pub use effect::{Effect, Outside};
-pub use event::{Event, Events, Source};
+pub use delivery_stats::DeliveryStats;
+pub use effect::{Effect, EffectPermit};
+pub use event::{Event, EventReceiver, Events};
 pub use failure::{BoxError, Failure, OnError, Origin, Policy};
-pub use flow::{Decision, Flow, Lr, Request, SaveRequest, Weights};
+pub use flow::{Decision, Flow, LrChange, Request, SaveRequest, Weights};
 pub use hook::{Controller, Hook, HookResult, Observer};
-pub use metrics::{Histogram, LogOptions, Mark, Metrics, Reduce};
-pub use moment::{Batch, Clock, Moment, Shared};
+pub use metrics::{Histogram, LogOptions, LogPosition, Metrics, Reduce};
 pub use named::NamedTensors;
 #[cfg(feature = "schemars")]
 pub use options::{FromOptions, IdentityOptions, OptionError};
 pub use pattern::Pattern;
 pub use plan::{Plan, PlanError, Tier};
 pub use progress::{Outcome, Phase, Progress, RunInfo, Stage, Status, Validation, epoch_label};
-pub use roster::{HookInfo, HookKind, Requests, RosterRequest};
-pub use runner::{Changed, Decided, HookRunner, Part, Received, Registration, RequestedChange, RosterError};
-pub use sent::Sent;
-pub use spec::{Claim, Declared, FINDS_NAN, HookSpec, Lack, Ranks, SAVES_CHECKPOINTS};
+pub use roster::{HookInfo, HookKind, RosterHandle, RosterRequest};
+pub use run_context::{Batch, Clock, RunContext, RunState};
+pub use runner::{
+    HookDecision, HookGroup, HookRunner, ReceivedEvents, Registration, RequestedChange, RosterChange,
+    RosterError,
+};
+pub use spec::{Claim, Declaration, EnvironmentProblem, FINDS_NAN, HookSpec, Ranks, SAVES_CHECKPOINTS};
 pub use state::State;
 pub use tensor::{
-    DType, ModelView, OptimizerSource, ParamGroup, Scalar, Stats, Tensor, TensorSource, Tensors,
+    DType, ModelView, OptimizerSource, ParamGroup, Scalar, Tensor, TensorSource, TensorStats, Tensors,
 };
 pub use tenterhook_macros::hook;
 pub use time_span::{TimeSpan, TimeSpanError};

@@ -1,13 +1,13 @@
-//! Named tensors in plain memory: for engines without devices, and for tests.
+//! Named tensors in host memory, for engines without devices and for tests.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::tensor::{Stats, TensorSource, Tensors, norm};
+use crate::tensor::{TensorSource, TensorStats, Tensors, norm};
 use crate::update::GradientsMut;
 
-/// A list of named tensors that holds its values itself. Clones share them until one of them is changed.
+/// A list of named tensors in host memory. Clones share the values until one of them is changed.
 ///
 /// ```
 /// use tenterhook_core::NamedTensors;
@@ -25,32 +25,16 @@ pub struct NamedTensors(Vec<Named>);
 struct Named {
     name: String,
     shape: Vec<usize>,
-    /// Shared by clones: whoever changes them copies, and only what it changes.
-    #[serde(with = "shared")]
+    /// Shared by clones. A change copies the values of the changed tensor only.
     values: Arc<Vec<f32>>,
 }
 
-/// The values as they have always been written: a list of numbers.
-mod shared {
-    use std::sync::Arc;
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(values: &Arc<Vec<f32>>, to: S) -> Result<S::Ok, S::Error> {
-        (**values).serialize(to)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Vec<f32>>, D::Error> {
-        Vec::deserialize(from).map(Arc::new)
-    }
-}
-
 impl NamedTensors {
-    /// The same and one more, of this shape, its values in row-major order.
+    /// Adds a tensor of this shape, with values in row-major order.
     ///
     /// # Panics
     ///
-    /// When the shape holds another number of values.
+    /// If the number of values does not match the shape.
     #[must_use]
     #[track_caller]
     pub fn with(
@@ -70,7 +54,7 @@ impl NamedTensors {
         self
     }
 
-    /// A copy of what an event shows.
+    /// Copies the tensors of an event.
     #[must_use]
     pub fn copied(tensors: &Tensors<'_>) -> NamedTensors {
         let copied = tensors.iter().map(|tensor| Named {
@@ -81,58 +65,59 @@ impl NamedTensors {
         NamedTensors(copied.collect())
     }
 
-    /// Whether there is not a single tensor.
+    /// Whether there are no tensors.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Name, shape and values of each, in order.
+    /// Name, shape and values of each tensor, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[usize], &[f32])> {
         self.0.iter().map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice(), tensor.values.as_slice()))
     }
 
-    /// The values of each, to be changed in place, with its name.
+    /// Name and values of each tensor, to change the values in place.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut [f32])> {
         self.0
             .iter_mut()
             .map(|tensor| (tensor.name.as_str(), Arc::make_mut(&mut tensor.values).as_mut_slice()))
     }
 
-    /// The values of one; none of a gradient that was taken away.
+    /// The values of the tensor of this name; `None` if there is none, or if it is a gradient that was
+    /// removed.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&[f32]> {
         let index = self.0.iter().position(|tensor| tensor.name == name)?;
         self.is_present(index).then(|| self.at(index))
     }
 
-    /// Makes them all zeros, also those that were taken away.
+    /// Sets all values to zero, also of gradients that were removed.
     pub fn zero(&mut self) {
         for Named { shape, values, .. } in &mut self.0 {
             *values = Arc::new(vec![0.0; shape.iter().product()]);
         }
     }
 
-    /// The values of the one at this index; none where it was taken away.
+    /// The values of the tensor at this index; empty if it is a gradient that was removed.
     #[must_use]
     pub fn at(&self, index: usize) -> &[f32] {
         &self.0[index].values
     }
 
-    /// How many values there are in all of them.
+    /// The number of values of all tensors together.
     #[must_use]
     pub fn values(&self) -> usize {
         self.0.iter().map(|tensor| tensor.values.len()).sum()
     }
 
-    /// The Euclidean norm of all of them together.
+    /// The Euclidean norm of all tensors together.
     #[must_use]
     pub fn norm(&self) -> f64 {
         self.0.iter().map(|tensor| norm(&tensor.values).powi(2)).sum::<f64>().sqrt()
     }
 }
 
-/// Each of one dimension.
+/// Makes one-dimensional tensors.
 impl<S: Into<String>, V: Into<Vec<f32>>, const N: usize> From<[(S, V); N]> for NamedTensors {
     fn from(tensors: [(S, V); N]) -> NamedTensors {
         let named = tensors.map(|(name, values)| {
@@ -157,9 +142,9 @@ impl TensorSource for NamedTensors {
         let Named { shape, values, .. } = &self.0[index];
         if values.is_empty() { vec![0.0; shape.iter().product()] } else { values.to_vec() }
     }
-    fn stats(&self, index: usize) -> Stats {
+    fn stats(&self, index: usize) -> TensorStats {
         let values = &self.0[index].values;
-        if values.is_empty() { Stats::of(&self.read(index)) } else { Stats::of(values) }
+        if values.is_empty() { TensorStats::of(&self.read(index)) } else { TensorStats::of(values) }
     }
     fn norm(&self, index: usize) -> f64 {
         norm(&self.0[index].values)
@@ -203,7 +188,7 @@ mod tests {
         let mut second = first.clone();
         assert_eq!(places(&first), places(&second));
         second.edit(1, &mut |values| values[0] = 9.0);
-        assert_eq!(places(&first)[0], places(&second)[0], "what nobody changed is still shared");
+        assert_eq!(places(&first)[0], places(&second)[0], "what was not changed is still shared");
         assert_eq!((first.get("bias"), second.get("bias")), (Some(&[3.0][..]), Some(&[9.0][..])));
         assert_eq!(first, some());
     }
@@ -227,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_alone_changes_the_values_where_they_are() {
+    fn values_that_are_not_shared_are_changed_in_place() {
         let mut alone = some();
         let before = places(&alone);
         alone.iter_mut().for_each(|(_, values)| values.fill(0.5));
@@ -236,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_written_as_lists_of_numbers() {
+    fn tensors_are_serialized_as_lists_of_numbers() {
         let text = serde_json::to_string(&NamedTensors::from([("w", [1.5])])).expect("it is written");
         assert_eq!(text, r#"[{"name":"w","shape":[1],"values":[1.5]}]"#);
         assert_eq!(

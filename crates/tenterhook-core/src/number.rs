@@ -1,4 +1,5 @@
-//! Numbers in a checkpoint. JSON has no NaN and no infinity, and a diverged run must resume too.
+//! Serializes `f64` as JSON including NaN and infinities, which JSON itself cannot represent. A diverged run
+//! must be resumable, too.
 //!
 //! Use as `#[serde(with = "tenterhook_core::number")]`.
 
@@ -43,39 +44,39 @@ impl From<Written> for f64 {
     }
 }
 
-/// Writes a number.
+/// Serializes a number.
 pub fn serialize<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     Written::from(*number).serialize(serializer)
 }
 
-/// Reads a number.
+/// Deserializes a number.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Written::deserialize(deserializer).map(f64::from)
 }
 
-/// The same for a number that may be missing.
+/// Serializes an optional number.
 pub mod option {
     use super::{Deserialize, Deserializer, Serialize, Serializer, Written};
 
-    /// Writes a number, if there is one.
+    /// Serializes an optional number.
     #[allow(clippy::ref_option)] // serde's own signature
     pub fn serialize<S: Serializer>(number: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
         number.map(Written::from).serialize(serializer)
     }
 
-    /// Reads a number, if there is one.
+    /// Deserializes an optional number.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
         Ok(Option::<Written>::deserialize(deserializer)?.map(f64::from))
     }
 }
 
-/// The same for numbers by name.
+/// Serializes a map of numbers.
 pub mod map {
     use std::collections::BTreeMap;
 
     use super::{Deserialize, Deserializer, Serializer, Written};
 
-    /// Writes numbers by name.
+    /// Serializes a map of numbers.
     pub fn serialize<S: Serializer>(
         numbers: &BTreeMap<String, f64>,
         serializer: S,
@@ -83,7 +84,7 @@ pub mod map {
         serializer.collect_map(numbers.iter().map(|(name, number)| (name, Written::from(*number))))
     }
 
-    /// Reads numbers by name.
+    /// Deserializes a map of numbers.
     pub fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<BTreeMap<String, f64>, D::Error> {

@@ -1,4 +1,4 @@
-//! Hooks that are made from options, such as a configuration holds.
+//! Hooks that are built from options, so that a configuration can contain them.
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::any_hook::AnyHook;
 use crate::update::Identity;
 
-/// A hook of any kind that is made from options, so that a configuration can name it.
+/// A hook that is built from options, so that a configuration can contain it.
 ///
 /// ```
 /// use schemars::JsonSchema;
@@ -17,7 +17,7 @@ use crate::update::Identity;
 /// #[derive(Serialize, Deserialize, JsonSchema)]
 /// #[serde(deny_unknown_fields)]
 /// struct GreetOptions {
-///     /// How often.
+///     /// Number of greetings.
 ///     times: u32,
 /// }
 ///
@@ -45,58 +45,59 @@ use crate::update::Identity;
 /// }
 /// ```
 pub trait FromOptions: Into<AnyHook> {
-    /// Its options. Doc comments are what users read; `#[serde(deny_unknown_fields)]` finds their slips.
+    /// The hook's options. Users read the doc comments of the fields; `#[serde(deny_unknown_fields)]` detects
+    /// misspelt options.
     type Options: Serialize + DeserializeOwned + JsonSchema;
 
-    /// What it is for, in one line that begins with a verb.
+    /// The purpose of the hook, in one line that begins with a verb.
     const PURPOSE: &str;
 
-    /// Options that work, in TOML.
+    /// An example of valid options, in TOML.
     const EXAMPLE: &str;
 
-    /// Makes it, or says which option is wrong.
+    /// Builds the hook, or returns which option is wrong.
     fn from_options(options: Self::Options) -> Result<Self, OptionError>;
 }
 
-/// Why a hook refuses its options.
+/// The error for options that a hook refuses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}{}{}", if fix.is_some() { "; " } else { "" }, fix.as_deref().unwrap_or_default())]
 #[non_exhaustive]
 pub struct OptionError {
-    /// The options it is about. A message points to the first of them that is set.
+    /// The options concerned. A message points to the first of them that is set.
     pub keys: Vec<String>,
     /// What is wrong.
     pub what: String,
-    /// What to do about it.
+    /// The fix, if there is one.
     pub fix: Option<String>,
 }
 
 impl OptionError {
-    /// This is wrong with the option of this key.
+    /// Makes an error about one option.
     pub fn new(key: impl Into<String>, what: impl Into<String>) -> OptionError {
         OptionError { keys: vec![key.into()], ..OptionError::of_all(what) }
     }
 
-    /// This is wrong with the options, and with none of them in particular.
+    /// Makes an error about no option in particular.
     pub fn of_all(what: impl Into<String>) -> OptionError {
         OptionError { keys: Vec::new(), what: what.into(), fix: None }
     }
 
-    /// The same, about another option as well.
+    /// Adds another option.
     #[must_use]
     pub fn and(mut self, key: impl Into<String>) -> OptionError {
         self.keys.push(key.into());
         self
     }
 
-    /// The same with what to do about it.
+    /// Adds a fix.
     #[must_use]
     pub fn fix(self, fix: impl Into<String>) -> OptionError {
         OptionError { fix: Some(fix.into()), ..self }
     }
 }
 
-/// The options of [`Identity`]: it has none.
+/// The options of [`Identity`], which has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IdentityOptions {}
@@ -104,7 +105,7 @@ pub struct IdentityOptions {}
 impl FromOptions for Identity {
     type Options = IdentityOptions;
     const PURPOSE: &str =
-        "leaves gradients as they are, at no cost: what is there when no other update hook is";
+        "leaves gradients unchanged, at no cost; listed when no other update hook is enabled";
     const EXAMPLE: &str = "";
 
     fn from_options(_: IdentityOptions) -> Result<Identity, OptionError> {

@@ -1,10 +1,10 @@
-//! Patterns over dotted names: of parameters, gradients and hook points.
+//! Patterns of dotted names, such as names of parameters, gradients and activations.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Chooses dotted names such as `blocks.3.mlp.fc1.weight`. Within a part of a name `*` stands for
-/// any text; a part that is `**` stands for any number of parts.
+/// A pattern of dotted names such as `blocks.3.mlp.fc1.weight`. `*` matches any text within a part of a name,
+/// and a part `**` matches any number of parts.
 ///
 /// ```
 /// use tenterhook_core::Pattern;
@@ -22,7 +22,7 @@ pub struct Pattern {
     text: String,
 }
 
-/// Why a text is no pattern.
+/// The error for a text that is not a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a pattern of dotted names: it has an empty part; write names as in `blocks.*.mlp` or `**.bias`"
@@ -47,7 +47,7 @@ impl fmt::Display for Pattern {
 }
 
 impl Pattern {
-    /// Whether it chooses this name.
+    /// Whether the pattern matches this name.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         parts_match(&self.text, name)
@@ -59,7 +59,7 @@ fn split(text: &str) -> (&str, Option<&str>) {
     text.split_once('.').map_or((text, None), |(first, rest)| (first, Some(rest)))
 }
 
-/// Whether all parts match, remembering only the last `**` to go back to, so that no pattern takes long.
+/// Whether all parts match. Backtracks to the last `**` only, so the time is at most quadratic.
 fn parts_match(pattern: &str, name: &str) -> bool {
     let (mut pattern, mut name) = (Some(pattern), Some(name));
     let mut back = None;
@@ -76,7 +76,7 @@ fn parts_match(pattern: &str, name: &str) -> bool {
             (Some(part), Some((first, left))) if text_matches(part.as_bytes(), first.as_bytes()) => {
                 (pattern, name) = (rest, left);
             }
-            // One part more belongs to the last `**`.
+            // Let the last `**` match one part more.
             _ => {
                 let Some((behind, Some(taken))) = back else { return false };
                 (pattern, name) = (behind, split(taken).1);
@@ -86,7 +86,7 @@ fn parts_match(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Whether a part matches, remembering only the last `*` to go back to.
+/// Whether a part matches. Backtracks to the last `*` only.
 fn text_matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut of, mut star) = (0, 0, None);
     while at < text.len() {
@@ -105,8 +105,8 @@ fn text_matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern[of..].iter().all(|byte| *byte == b'*')
 }
 
-/// Whether two names of metrics, or patterns of them, can stand for the same name. Their parts are divided by
-/// `/`; `*` and `**` stand for what they stand for in a [`Pattern`].
+/// Whether two names of metrics, or patterns of them, match a common name. Parts are separated by `/`; `*`
+/// and `**` match as in a [`Pattern`].
 pub(crate) fn overlap(one: &str, other: &str) -> bool {
     let parts = |text| str::split(text, '/').collect::<Vec<_>>();
     let part = |one: &&str, other: &&str| {
@@ -115,8 +115,8 @@ pub(crate) fn overlap(one: &str, other: &str) -> bool {
     meet(&parts(one), &parts(other), |part| *part == "**", part)
 }
 
-/// Whether two rows of items can stand for the same row, where an `any` stands for any number of items. Worked out for
-/// all ends of both rows, the shortest first, so that no rows take long.
+/// Whether two sequences of items match a common sequence, if an `any` item matches any number of items.
+/// Solved by dynamic programming over all suffixes of both.
 fn meet<T>(one: &[T], other: &[T], any: fn(&T) -> bool, same: fn(&T, &T) -> bool) -> bool {
     let width = other.len() + 1;
     let mut meets = vec![false; (one.len() + 1) * width];
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_chooses_what_it_says() {
+    fn a_pattern_matches_the_expected_names() {
         for (pattern, yes, no) in [
             ("fc1.weight", "fc1.weight", "fc1.weights"),
             ("*", "bias", "fc1.bias"),

@@ -1,15 +1,15 @@
-//! Untrusted text, made harmless for a terminal.
+//! Makes untrusted text harmless for a terminal.
 //!
-//! Metric names, cells of a file, texts of a server or of a child process may contain control characters. A terminal
-//! obeys those. Everything the program prints goes through [`text`] or [`json`] on its way to the terminal.
+//! Metric names, cells of a file, and output of a server or a child process may contain control characters,
+//! which a terminal interprets. Everything that the program prints goes through [`text`] or [`json`].
 
 use std::fmt::Write as _;
 
-/// How much of one value a message shows, in characters.
+/// The maximum number of characters of a value in a message.
 pub const EXCERPT: usize = 80;
 
-/// Whether a terminal would obey the character, or show other characters elsewhere because of it: control characters
-/// (C0, DEL, C1), and format characters that are invisible or change the direction of writing.
+/// Whether the character is a control character (C0, DEL, C1), which a terminal interprets, or a format
+/// character that is invisible or changes the direction of writing.
 #[must_use]
 pub fn is_harmful(character: char) -> bool {
     character.is_control()
@@ -18,8 +18,8 @@ pub fn is_harmful(character: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Lines of text, each of at most `longest` characters. Line breaks and tabs stay; other harmful characters are
-/// written as in Rust, such as `\u{1b}`.
+/// Lines of text, each of at most `longest` characters. Line breaks and tabs are kept; other harmful
+/// characters are escaped as in Rust, such as `\u{1b}`.
 #[must_use]
 pub fn text(text: &str, longest: usize) -> String {
     let mut shown = String::with_capacity(text.len().min(1 << 16));
@@ -61,7 +61,7 @@ pub fn line(text: &str) -> String {
     shown
 }
 
-/// The beginning of a value of at most [`EXCERPT`] characters, for a message that quotes it.
+/// The first [`EXCERPT`] characters of a value, to quote it in a message.
 #[must_use]
 pub fn excerpt(value: &str) -> String {
     let mut shown: String = value.chars().take(EXCERPT).collect();
@@ -71,7 +71,7 @@ pub fn excerpt(value: &str) -> String {
     shown
 }
 
-/// JSON, with those harmful characters escaped that JSON allows in strings. Nothing is shortened.
+/// JSON text with harmful characters escaped. Nothing is shortened.
 #[must_use]
 pub fn json(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -87,16 +87,16 @@ pub fn json(text: &str) -> String {
     shown
 }
 
-/// On which side a column's text stands.
+/// The alignment of a column of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// As words do.
+    /// Left, for words.
     Left,
-    /// As numbers do.
+    /// Right, for numbers.
     Right,
 }
 
-/// Rows as lines whose columns stand below each other, two spaces apart. A row may be short.
+/// Formats rows as lines with aligned columns, two spaces apart. A row may have fewer cells than others.
 #[must_use]
 pub fn table(rows: &[Vec<String>], sides: &[Side]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_stand_below_each_other_whatever_their_signs() {
+    fn columns_are_aligned_also_with_wide_characters() {
         let rows = [vec!["a".into(), "×10".into(), "x".into()], vec!["long".into(), "1".into()]];
         assert_eq!(table(&rows, &[Side::Left, Side::Right]), ["a     ×10  x", "long    1"]);
         assert!(table(&[], &[]).is_empty());
@@ -135,7 +135,7 @@ mod tests {
     const HARMFUL: &str = "\u{1b}]0;title\u{7}\r\u{8}\u{7f}\u{9b}2J\u{202e}\u{2066}\u{200b}\u{feff}\u{e0041}";
 
     #[test]
-    fn a_terminal_obeys_nothing_and_lines_stay_lines() {
+    fn control_characters_are_escaped_and_line_breaks_kept() {
         assert_eq!(text("a\x1b[31m\tb\r\nc\n", 100), "a\\u{1b}[31m\tb\\r\nc\n");
         assert_eq!(line(" a\x1b[31m\tb\nc\n"), "a\\u{1b}[31m\\tb / c");
         assert_eq!(text("größer 日本 😀", 100), "größer 日本 😀");
@@ -161,7 +161,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_harmful_is_left_of_any_text(any in "\\PC*|[\u{0}-\u{ff}\u{2000}-\u{2070}]*") {
+        fn no_harmful_character_remains(any in "\\PC*|[\u{0}-\u{ff}\u{2000}-\u{2070}]*") {
             let left = |shown: String| shown.chars().any(|c| is_harmful(c) && !matches!(c, '\n' | '\t'));
             prop_assert!(!left(text(&any, 50)));
             prop_assert!(!left(line(&any)));

@@ -1,14 +1,14 @@
-//! Where a run stands, as plain values: which loop, which epoch, which step, and how it ended.
+//! The progress and the outcome of a run as plain values.
 
 use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::effect::Outside;
+use crate::effect::EffectPermit;
 use crate::plan::TRAIN_LOSS;
 
-/// Which of the trainer's four calls is running.
+/// One of the trainer's four calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
@@ -24,20 +24,15 @@ pub enum Stage {
 
 impl std::fmt::Display for Stage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Stage::Fit => "fit",
-            Stage::Validate => "validate",
-            Stage::Test => "test",
-            Stage::Predict => "predict",
-        })
+        self.serialize(f)
     }
 }
 
-/// Which loop is running: within `fit`, training, validation and the sanity check take turns.
+/// A loop. Within `fit`, training, validations and the sanity check alternate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// A few validation batches before training; leaves no trace.
+    /// The sanity check: a few validation batches before training, whose results are discarded.
     SanityCheck,
     /// Training.
     #[default]
@@ -65,17 +60,11 @@ impl Phase {
 
 impl std::fmt::Display for Phase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Phase::SanityCheck => "sanity_check",
-            Phase::Train => "train",
-            Phase::Validate => "validate",
-            Phase::Test => "test",
-            Phase::Predict => "predict",
-        })
+        self.serialize(f)
     }
 }
 
-/// How the run is doing.
+/// The status of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -83,20 +72,20 @@ pub enum Status {
     /// Before the first batch.
     #[default]
     Starting,
-    /// Under way.
+    /// In progress.
     Training,
-    /// Ended by a limit or by a request to stop.
+    /// Ended, by a limit or a request to stop.
     Completed,
-    /// Ended by a signal.
+    /// Ended, by a signal.
     Interrupted,
     /// Failed.
     Error,
 }
 
-/// An epoch as people read it, such as `epoch 1/30`.
+/// An epoch as text for people, such as `epoch 1/30`.
 ///
-/// Texts for people count epochs from 1. Data counts them from 0, as Lightning does: contexts, files, JSON, templates
-/// and names of checkpoints.
+/// Texts for people count epochs from 1. Contexts, files, JSON, templates and names of checkpoints count them
+/// from 0, as Lightning does.
 #[must_use]
 pub fn epoch_label(epoch: u64, total: Option<u64>) -> String {
     let number = epoch.saturating_add(1);
@@ -108,80 +97,81 @@ pub fn epoch_label(epoch: u64, total: Option<u64>) -> String {
 #[serde(rename_all = "snake_case", tag = "outcome")]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It reached its limit.
+    /// The run reached its limit.
     #[default]
     Completed,
-    /// Somebody asked to stop.
+    /// A hook or the module requested a stop.
     Stopped {
-        /// Who: a hook's name, or `module`.
+        /// The hook's name, or `module`.
         by: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A signal ended it: what was under way was completed, and nothing more begun.
+    /// A signal ended the run: the current batch was completed, and nothing more begun.
     Interrupted {
-        /// Which, such as `SIGINT`.
+        /// The signal, such as `SIGINT`.
         signal: String,
     },
-    /// It failed.
+    /// The run failed.
     Failed {
         /// The first error.
         error: String,
     },
 }
 
-/// What is known of a run as a whole; the loop fills it in before the first epoch.
+/// Facts about a run as a whole. The loop fills them in before the first epoch.
 #[derive(Clone, Debug, Default)]
 pub struct RunInfo {
     /// The run's id.
     pub id: String,
-    /// Its directory, where it has one.
+    /// The run directory, if there is one.
     pub directory: Option<PathBuf>,
-    /// The directory of its checkpoints.
+    /// The directory of the checkpoints.
     pub checkpoints: PathBuf,
-    /// The device it computes on.
+    /// The device on which the module computes.
     pub device: String,
-    /// The number of trained parameters of the model: buffers and frozen ones do not count.
+    /// The number of trained parameters, without buffers and frozen parameters.
     pub parameters: u64,
     /// The full configuration, resolved.
     pub config: serde_json::Value,
-    /// How many epochs training will last at most, where that is known.
+    /// The maximum number of epochs, if known.
     pub total_epochs: Option<u64>,
-    /// How many optimizer steps training will last at most, where that is known.
+    /// The maximum number of optimizer steps, if known.
     pub total_steps: Option<u64>,
-    /// How many micro-batches training will last at most, where that is known.
+    /// The maximum number of micro-batches in all epochs, if known.
     pub total_batches: Option<u64>,
-    /// How many micro-batches an optimizer step is made of; 0 counts as 1.
+    /// The number of micro-batches per optimizer step; 0 counts as 1.
     pub accumulate_grad_batches: u64,
-    /// A request to stop waits until this many epochs are done.
+    /// The number of epochs before a requested stop takes effect.
     pub min_epochs: u64,
-    /// A request to stop waits until this many optimizer steps are done.
+    /// The number of optimizer steps before a requested stop takes effect.
     pub min_steps: u64,
-    /// How many micro-batches an epoch has, where that is known.
+    /// The number of micro-batches per epoch, if known.
     pub epoch_batches: Option<u64>,
     /// When `fit` validates.
     pub validation: Validation,
-    /// A dry run over a few batches: no hook stops it early, and nothing is written.
+    /// A dry run over a few batches, in which no hook stops early and nothing is written.
     pub fast_dev_run: bool,
-    /// A dry run in a scratch directory that is removed afterwards: nothing is written outside of it.
+    /// A dry run in a scratch directory that is removed afterwards. Nothing is written outside of it.
     pub rehearsal: bool,
-    /// The checkpoints that this run has removed itself, in all its parts, as their paths.
+    /// The paths of the checkpoints that this run removed, including before a resume.
     pub removed_checkpoints: Vec<PathBuf>,
-    /// The checkpoints that were asked for and could not be written, as their paths.
+    /// The paths of the requested checkpoints that could not be written.
     pub unsaved_checkpoints: Vec<PathBuf>,
-    /// The checkpoints that a resumed run still has to save where it continues.
+    /// The paths of the checkpoints that a resumed run still has to save where it continues.
     pub pending_checkpoints: Vec<PathBuf>,
 }
 
 impl RunInfo {
-    /// Where hooks put their files: the run's directory or, where it has none, beside its checkpoints.
+    /// The directory for files of hooks: the run directory or, if there is none, the parent of the
+    /// checkpoints' directory.
     #[must_use]
     pub fn files(&self) -> Option<&Path> {
         self.directory.as_deref().or_else(|| self.checkpoints.parent())
     }
 
-    /// Where a hook's file goes; a relative path is below [`files`](RunInfo::files). In a rehearsal an absolute one is
-    /// below it as well. `None` in a `fast_dev_run`, which writes nothing.
+    /// The path of a hook's file. A relative path is below [`files`](RunInfo::files); in a rehearsal an
+    /// absolute path is, too. `None` in a `fast_dev_run`, which writes nothing.
     #[must_use]
     pub fn file(&self, path: &Path) -> Option<PathBuf> {
         let path = self.contained(path);
@@ -189,7 +179,8 @@ impl RunInfo {
             .then(|| self.files().map_or_else(|| path.to_path_buf(), |files| files.join(&path)))
     }
 
-    /// The same path; in a rehearsal an absolute one becomes relative, so that it is below the scratch directory.
+    /// Returns the path. In a rehearsal an absolute path becomes relative, so that it stays in the scratch
+    /// directory.
     #[must_use]
     pub fn contained<'p>(&self, path: &'p Path) -> Cow<'p, Path> {
         let is_below = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
@@ -200,21 +191,22 @@ impl RunInfo {
         Cow::Owned(Path::new("elsewhere").join(named.collect::<PathBuf>()))
     }
 
-    /// The permission to act outside of the run directory. `None` in a dry run: a `fast_dev_run` or a rehearsal.
+    /// The permission to act outside of the run directory. `None` in a dry run, which is a `fast_dev_run` or
+    /// a rehearsal.
     #[must_use]
-    pub fn outside(&self) -> Option<Outside> {
-        (!self.fast_dev_run && !self.rehearsal).then_some(Outside(()))
+    pub fn effect_permit(&self) -> Option<EffectPermit> {
+        (!self.fast_dev_run && !self.rehearsal).then_some(EffectPermit(()))
     }
 }
 
 /// When `fit` validates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validation {
-    /// There is something to validate on.
+    /// Whether there is validation data.
     pub enabled: bool,
-    /// In every how many epochs; `None` counts batches across epochs instead.
+    /// The interval in epochs; `None` if the interval is in batches across epochs.
     pub every_n_epochs: Option<u64>,
-    /// Once, when the epoch's batches are done.
+    /// Whether the validation runs once, after the epoch's batches.
     pub at_epoch_end: bool,
 }
 
@@ -225,56 +217,57 @@ impl Default for Validation {
 }
 
 impl Validation {
-    /// Whether this epoch is one in which it validates.
+    /// Whether there is a validation in this epoch.
     #[must_use]
     pub fn due_in(&self, epoch: u64) -> bool {
         self.enabled && self.every_n_epochs.is_none_or(|n| (epoch + 1).is_multiple_of(n))
     }
 
-    /// Whether a monitor that was not told better should judge at `on_train_epoch_end`: validation,
-    /// if there is any, has happened exactly once by then.
+    /// Whether exactly one validation runs before each `on_train_epoch_end`. By default monitors decide there
+    /// then.
     #[must_use]
     pub fn once_per_epoch(&self) -> bool {
         self.at_epoch_end && self.every_n_epochs == Some(1)
     }
 }
 
-/// Where the run stands. Everything here is a number that a checkpoint can hold.
+/// The progress of a run, as plain numbers that a checkpoint saves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// The current epoch, from 0.
     pub epoch: u64,
-    /// Epochs whose batches are done; one more than `epoch` from `on_train_epoch_end` on.
+    /// The number of epochs whose batches are done; one more than `epoch` from `on_train_epoch_end` on.
     pub epochs_done: u64,
-    /// Completed optimizer steps: 1 at the first `on_step_end`.
+    /// The number of completed optimizer steps: 1 at the first `on_step_end`.
     pub step: u64,
-    /// Micro-batches of this epoch that have been started; the current batch's index is one less.
+    /// The number of micro-batches of this epoch that were started; the index of the current one is one less.
     pub batches: u64,
-    /// Micro-batches started in all epochs.
+    /// The number of micro-batches that were started in all epochs.
     pub total_batches: u64,
-    /// Samples seen in training.
+    /// The number of samples seen in training.
     pub samples: u64,
-    /// Tokens seen in training, where the data counts them.
+    /// The number of tokens seen in training, if the data counts them.
     pub tokens: u64,
-    /// Whether the step being worked on has been counted already.
+    /// Whether the current step has already been counted.
     pub step_counted: bool,
 }
 
 impl Progress {
-    /// The number of the step that the current event belongs to: the one being worked on before
-    /// `on_step_end`, the one just completed from there to the end of the batch. A module that steps its
-    /// optimizers itself works on the next one as soon as it goes on with its training step.
+    /// The step that the current event belongs to, from 1: the step in progress before `on_step_end`, and the
+    /// completed step from there to the end of the batch. If the module steps its optimizers itself, the next
+    /// step begins as soon as its training step continues.
     #[must_use]
     pub fn current_step(&self) -> u64 {
         if self.step_counted { self.step } else { self.step + 1 }
     }
 
-    /// Some batches of the current epoch are done, and not yet all.
+    /// Whether some batches of the current epoch are done, but not all.
     pub(crate) fn is_within_batches(&self) -> bool {
         self.batches > 0 && self.epochs_done == self.epoch
     }
 
-    /// The current epoch has seen batches; after its end the next one is current.
+    /// Whether batches of the current epoch were started. Also true after its end, when the next epoch is
+    /// current.
     pub(crate) fn is_within_epoch(&self) -> bool {
         self.batches > 0 || self.epochs_done > self.epoch
     }

@@ -1,4 +1,4 @@
-//! Our own seeded random streams, one per purpose, saved by position.
+//! Seeded random streams, one per purpose. A checkpoint saves their positions.
 
 use std::collections::BTreeMap;
 
@@ -6,40 +6,40 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-/// One random stream: a function of the run's seed, its purpose and its position.
+/// A random stream: a function of the run's seed, the purpose and the position.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stream(ChaCha8Rng);
+pub struct RandomStream(ChaCha8Rng);
 
-impl Stream {
-    /// The stream for this purpose, at its beginning.
+impl RandomStream {
+    /// The stream for this purpose and name, at its beginning.
     #[must_use]
-    pub fn new(seed: u64, purpose: &str, name: &str) -> Stream {
+    pub fn new(seed: u64, purpose: &str, name: &str) -> RandomStream {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&seed.to_le_bytes());
         key[8..16].copy_from_slice(&fingerprint(purpose).to_le_bytes());
         key[16..24].copy_from_slice(&fingerprint(name).to_le_bytes());
         key[24..].copy_from_slice(&(name.len() as u64).to_le_bytes());
-        Stream(ChaCha8Rng::from_seed(key))
+        RandomStream(ChaCha8Rng::from_seed(key))
     }
 
-    /// How much has been drawn.
+    /// The position in the stream.
     #[must_use]
     pub fn position(&self) -> u128 {
         self.0.get_word_pos()
     }
 
-    /// Goes to a position noted earlier.
+    /// Sets the position.
     pub fn seek(&mut self, position: u128) {
         self.0.set_word_pos(position);
     }
 
-    /// A number from 0 up to, not including, 1.
+    /// A uniformly distributed number in [0, 1).
     pub fn uniform(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 
-impl RngCore for Stream {
+impl RngCore for RandomStream {
     fn next_u32(&mut self) -> u32 {
         self.0.next_u32()
     }
@@ -51,14 +51,14 @@ impl RngCore for Stream {
     }
 }
 
-/// FNV-1a: names are few and chosen by people, so that no two of a run are the same is all we need.
+/// FNV-1a, which is enough to tell the few names of a run apart.
 fn fingerprint(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// A seed for the engine, as a function of the run's seed, a purpose and a position. Cheap enough for
-/// every step (`SplitMix64`).
+/// A seed for the engine, as a function of the run's seed, a purpose and a position (`SplitMix64`). Cheap
+/// enough for every step.
 #[must_use]
 pub fn seed_at(seed: u64, purpose: u64, position: u64) -> u64 {
     let mut mixed = seed ^ purpose.rotate_left(56) ^ position.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -67,27 +67,27 @@ pub fn seed_at(seed: u64, purpose: u64, position: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// All streams of a run.
+/// The random streams of a run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Streams {
+pub struct RandomStreams {
     seed: u64,
-    open: BTreeMap<String, Stream>,
+    open: BTreeMap<String, RandomStream>,
 }
 
-/// Where the streams of a run stand, as a checkpoint holds it.
+/// The positions of a run's random streams, for a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Positions {
+pub struct RandomPositions {
     /// The run's seed.
     pub seed: u64,
-    /// Position by purpose and name; in decimal, since JSON has no 128-bit integers.
+    /// Position by purpose and name, as decimal text, since JSON has no 128-bit integers.
     pub positions: BTreeMap<String, String>,
 }
 
-impl Streams {
+impl RandomStreams {
     /// The streams of a run with this seed.
     #[must_use]
-    pub fn new(seed: u64) -> Streams {
-        Streams { seed, open: BTreeMap::new() }
+    pub fn new(seed: u64) -> RandomStreams {
+        RandomStreams { seed, open: BTreeMap::new() }
     }
 
     /// The run's seed.
@@ -96,23 +96,23 @@ impl Streams {
         self.seed
     }
 
-    /// The stream for this purpose and name, where it stands.
-    pub fn stream(&mut self, purpose: &str, name: &str) -> &mut Stream {
+    /// The stream for this purpose and name, at its current position.
+    pub fn stream(&mut self, purpose: &str, name: &str) -> &mut RandomStream {
         let seed = self.seed;
-        self.open.entry(format!("{purpose}/{name}")).or_insert_with(|| Stream::new(seed, purpose, name))
+        self.open.entry(format!("{purpose}/{name}")).or_insert_with(|| RandomStream::new(seed, purpose, name))
     }
 
-    /// Where every stream stands.
+    /// The positions of all streams.
     #[must_use]
-    pub fn positions(&self) -> Positions {
+    pub fn positions(&self) -> RandomPositions {
         let positions = self.open.iter().map(|(key, stream)| (key.clone(), stream.position().to_string()));
-        Positions { seed: self.seed, positions: positions.collect() }
+        RandomPositions { seed: self.seed, positions: positions.collect() }
     }
 
-    /// The streams of the run that noted these positions.
+    /// Restores streams from saved positions.
     #[must_use]
-    pub fn at(positions: &Positions) -> Streams {
-        let mut streams = Streams::new(positions.seed);
+    pub fn at(positions: &RandomPositions) -> RandomStreams {
+        let mut streams = RandomStreams::new(positions.seed);
         for (key, position) in &positions.positions {
             if let (Some((purpose, name)), Ok(position)) = (key.split_once('/'), position.parse()) {
                 streams.stream(purpose, name).seek(position);
@@ -126,25 +126,25 @@ impl Streams {
 mod tests {
     use super::*;
 
-    fn draw(streams: &mut Streams, name: &str) -> u64 {
+    fn draw(streams: &mut RandomStreams, name: &str) -> u64 {
         streams.stream("hook", name).next_u64()
     }
 
     #[test]
-    fn another_stream_shifts_nobody() {
-        let (mut alone, mut together) = (Streams::new(7), Streams::new(7));
+    fn drawing_from_a_stream_affects_no_other() {
+        let (mut alone, mut together) = (RandomStreams::new(7), RandomStreams::new(7));
         let expected = [draw(&mut alone, "a"), draw(&mut alone, "a")];
         let first = draw(&mut together, "a");
         draw(&mut together, "b");
         assert_eq!([first, draw(&mut together, "a")], expected);
-        assert_ne!(draw(&mut Streams::new(8), "a"), expected[0]);
+        assert_ne!(draw(&mut RandomStreams::new(8), "a"), expected[0]);
     }
 
     #[test]
-    fn streams_continue_from_their_noted_positions() {
-        let mut streams = Streams::new(3);
+    fn streams_continue_from_saved_positions() {
+        let mut streams = RandomStreams::new(3);
         draw(&mut streams, "a");
-        let mut copy = Streams::at(&streams.positions());
+        let mut copy = RandomStreams::at(&streams.positions());
         assert_eq!(draw(&mut copy, "a"), draw(&mut streams, "a"));
         assert_eq!(draw(&mut copy, "new"), draw(&mut streams, "new"));
     }

@@ -1,4 +1,4 @@
-//! Who is registered, and requests to change that while training runs.
+//! The list of registered hooks, and requests to change it during training.
 
 use std::cell::{Ref, RefCell};
 
@@ -11,16 +11,17 @@ use crate::plan::Tier;
 use crate::spec::Ranks;
 
 /// The kind of a hook.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HookKind {
     /// Watches events.
+    #[default]
     Observer,
-    /// Watches events and steers.
+    /// Watches events and steers training.
     Controller,
-    /// Changes gradients before the update.
+    /// Changes gradients before the optimizer step.
     Update,
-    /// Watches events, activations among them.
+    /// Watches activations, among other events.
     Forward,
 }
 
@@ -34,89 +35,81 @@ impl HookKind {
 
 impl std::fmt::Display for HookKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            HookKind::Observer => "observer",
-            HookKind::Controller => "controller",
-            HookKind::Update => "update",
-            HookKind::Forward => "forward",
-        })
+        self.serialize(f)
     }
 }
 
-/// What a list of hooks says about one.
+/// An entry in the list of registered hooks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HookInfo {
-    /// Its name.
+    /// The hook's name.
     pub name: String,
-    /// Its kind.
+    /// The hook's kind.
     pub kind: HookKind,
-    /// Where it stands among the others.
+    /// The hook's place in the order of hooks.
     #[serde(default)]
     pub tier: Tier,
-    /// On which ranks it runs.
+    /// The ranks on which the hook runs.
     #[serde(default, skip_serializing_if = "Ranks::is_all")]
     pub ranks: Ranks,
-    /// Whether it receives events.
+    /// Whether the hook receives events.
     pub enabled: bool,
-    /// What its errors do.
+    /// What an error of the hook does to the run.
     pub on_error: OnError,
-    /// How often it has failed.
+    /// How often the hook has failed.
     #[serde(default)]
     pub failures: u32,
-    /// What share of the step time it may take, where that is said.
+    /// The share of the step time that the hook may take, if limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
 }
 
-/// A change of the list of hooks, asked for while training runs.
-pub(crate) enum Change {
+/// A change of the list of hooks that was requested or made, with the hook's name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RosterRequest {
+    /// Enable the hook, so that it receives events again.
     Enable(String),
+    /// Disable the hook, so that it receives no events.
     Disable(String),
+    /// Remove the hook.
     Remove(String),
-    Add(Box<AnyHook>),
+    /// Register the hook.
+    Add(String),
 }
 
-impl Change {
-    pub(crate) fn in_words(&self) -> RosterRequest {
+impl RosterRequest {
+    /// The name of the hook that is to be changed.
+    #[must_use]
+    pub fn hook(&self) -> &str {
         match self {
-            Change::Enable(name) => RosterRequest::Enable(name.clone()),
-            Change::Disable(name) => RosterRequest::Disable(name.clone()),
-            Change::Remove(name) => RosterRequest::Remove(name.clone()),
-            Change::Add(hook) => RosterRequest::Add(hook.name().to_owned()),
+            RosterRequest::Enable(name)
+            | RosterRequest::Disable(name)
+            | RosterRequest::Remove(name)
+            | RosterRequest::Add(name) => name,
         }
     }
 }
 
-/// A change of the list of hooks, in words: asked for, or made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RosterRequest {
-    /// Let the hook of this name receive events again.
-    Enable(String),
-    /// Let it receive none.
-    Disable(String),
-    /// Remove it.
-    Remove(String),
-    /// Register a hook of this name.
-    Add(String),
-}
-
-/// A change, and the number of the hook that asked for it; the runner itself has none.
-pub(crate) struct Asked {
+/// A requested change that has not been made yet.
+pub(crate) struct PendingChange {
+    /// The number of the hook that requested it; `None` for the module and for the runner itself.
     pub(crate) by: Option<usize>,
-    pub(crate) change: Change,
+    pub(crate) request: RosterRequest,
+    /// The hook to be added.
+    pub(crate) hook: Option<AnyHook>,
 }
 
-/// The list of hooks, and the changes that were asked for.
+/// The list of registered hooks, and the requested changes.
 #[derive(Default)]
 pub struct Roster {
     /// By the runner's number; a removed hook leaves its number empty.
     hooks: RefCell<Vec<Option<HookInfo>>>,
-    pub(crate) changes: RefCell<Vec<Asked>>,
+    pub(crate) changes: RefCell<Vec<PendingChange>>,
 }
 
 impl Roster {
-    /// Whether changes were asked for that nobody has made yet.
+    /// Whether any requested change has not been made yet.
     #[inline]
     #[must_use]
     pub fn has_requests(&self) -> bool {
@@ -131,21 +124,20 @@ impl Roster {
         all
     }
 
-    /// The list as the module sees it.
+    /// The roster as the module sees it.
     #[must_use]
-    pub fn requests(&self) -> Requests<'_> {
-        Requests { roster: self, by: None }
+    pub fn handle(&self) -> RosterHandle<'_> {
+        RosterHandle { roster: self, by: None }
     }
 
-    /// What was asked for since the last change took effect, in order.
+    /// The requested changes that have not been made yet, in order.
     #[must_use]
     pub fn pending(&self) -> Vec<RosterRequest> {
-        let changes = self.changes.borrow();
-        changes.iter().map(|asked| asked.change.in_words()).collect()
+        self.changes.borrow().iter().map(|change| change.request.clone()).collect()
     }
 
-    pub(crate) fn ask(&self, by: Option<usize>, change: Change) {
-        self.changes.borrow_mut().push(Asked { by, change });
+    pub(crate) fn ask(&self, by: Option<usize>, request: RosterRequest, hook: Option<AnyHook>) {
+        self.changes.borrow_mut().push(PendingChange { by, request, hook });
     }
 
     pub(crate) fn set(&self, hooks: Vec<Option<HookInfo>>) {
@@ -156,7 +148,7 @@ impl Roster {
         self.hooks.borrow().get(index).cloned().flatten()
     }
 
-    /// Whether this hook can change nothing.
+    /// Whether this hook cannot change training.
     pub(crate) fn observes(&self, index: usize) -> bool {
         let hooks = self.hooks.borrow();
         hooks.get(index).and_then(Option::as_ref).is_some_and(|hook| !hook.kind.steers())
@@ -169,49 +161,46 @@ impl Roster {
     }
 }
 
-/// The list of hooks as one hook sees it. Requests take effect when the current event has reached
-/// everyone, so nobody is skipped.
+/// The roster as one hook or the module sees it. Requested changes are made after all hooks have received the
+/// current event.
 #[derive(Clone, Copy)]
-pub struct Requests<'a> {
+pub struct RosterHandle<'a> {
     pub(crate) roster: &'a Roster,
-    /// The number of the hook; the module has none.
+    /// The number of the hook; `None` for the module.
     pub(crate) by: Option<usize>,
 }
 
-impl Requests<'_> {
+impl RosterHandle<'_> {
     /// The registered hooks: those that receive events in registration order, then update hooks.
     #[must_use]
     pub fn list(self) -> Vec<HookInfo> {
         self.roster.list()
     }
 
-    /// Asks to let a hook receive events again.
+    /// Requests that a hook receives events again.
     pub fn enable(self, name: &str) {
-        self.ask(Change::Enable(name.to_owned()));
+        self.roster.ask(self.by, RosterRequest::Enable(name.to_owned()), None);
     }
 
-    /// Asks to let a hook receive no events; it keeps its state.
+    /// Requests that a hook receives no events. It keeps its state.
     pub fn disable(self, name: &str) {
-        self.ask(Change::Disable(name.to_owned()));
+        self.roster.ask(self.by, RosterRequest::Disable(name.to_owned()), None);
     }
 
-    /// Asks to remove a hook.
+    /// Requests that a hook is removed.
     pub fn remove(self, name: &str) {
-        self.ask(Change::Remove(name.to_owned()));
+        self.roster.ask(self.by, RosterRequest::Remove(name.to_owned()), None);
     }
 
-    /// Asks to register one more hook.
+    /// Requests that a hook is registered.
     pub fn add(self, hook: impl Into<AnyHook>) {
-        self.ask(Change::Add(Box::new(hook.into())));
+        let hook = hook.into();
+        self.roster.ask(self.by, RosterRequest::Add(hook.name().to_owned()), Some(hook));
     }
 
-    /// What was asked for since the last change took effect, in order.
+    /// The requested changes that have not been made yet, in order.
     #[must_use]
     pub fn pending(self) -> Vec<RosterRequest> {
         self.roster.pending()
-    }
-
-    fn ask(self, change: Change) {
-        self.roster.ask(self.by, change);
     }
 }

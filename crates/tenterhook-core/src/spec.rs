@@ -1,4 +1,4 @@
-//! What a hook declares, as a value: name, place, policy, events, what it reads and writes, where it runs.
+//! What a hook declares: name, tier, policy, events, what it reads and writes, where it runs.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,16 +10,16 @@ use crate::pattern;
 use crate::plan::Tier;
 use crate::roster::HookKind;
 
-/// What a hook [provides](HookSpec::provides) that finds where a number stopped being finite.
+/// [Provided](HookSpec::provides) by a hook that locates the first number that is not finite.
 pub const FINDS_NAN: &str = "the search for numbers that are not finite";
 
-/// What a hook [provides](HookSpec::provides) that saves checkpoints.
+/// [Provided](HookSpec::provides) by a hook that saves checkpoints.
 pub const SAVES_CHECKPOINTS: &str = "the saving of checkpoints";
 
-/// What a hook declares. It is asked for once, when the hook is registered.
+/// What a hook declares. The runner asks for it once, when the hook is registered.
 ///
-/// `#[hook]` makes it of the type's name, the handlers and the arguments; [`Observer::declare`](crate::Observer::declare)
-/// adds what depends on the hook's options.
+/// `#[hook]` makes it of the type's name, the handlers and the arguments;
+/// [`Observer::declare`](crate::Observer::declare) adds what depends on the hook's options.
 ///
 /// ```
 /// use tenterhook_core::{hook, HookResult, HookSpec, Observer, StepEnd};
@@ -36,93 +36,93 @@ pub const SAVES_CHECKPOINTS: &str = "the saving of checkpoints";
 ///     }
 /// }
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct HookSpec {
-    /// Its name, unique among the hooks of a run.
+    /// The name, unique among the hooks of a run.
     pub name: String,
     kind: HookKind,
-    /// Where it stands among the other hooks.
+    /// The hook's place in the order of hooks.
     pub tier: Tier,
-    /// What its errors do to the run.
+    /// What an error of the hook does to the run.
     pub policy: Policy,
-    /// The events it wants: the plan leaves it out of all others, and nothing is built for it there.
+    /// The events that the hook receives. No context is built for an event that no hook wants.
     pub events: Events,
-    /// On which ranks it runs.
+    /// The ranks of a distributed run on which the hook runs.
     pub ranks: Ranks,
-    /// Names it reads.
+    /// The metrics and blackboard keys that the hook reads.
     pub reads: Vec<String>,
-    /// Names that decide whether it fires. A hook may log them without declaring so: only one that is a slip of
-    /// the pen is refused.
-    pub asks: Vec<String>,
-    /// Names it writes. A `*` stands for any text within a part of a name, and a part that is `**` for any
-    /// number of parts; parts are divided by `/`: `grad_norm/*`.
+    /// The names in the hook's `when` condition. Undeclared names are allowed; only a likely typo is refused.
+    pub gated_by: Vec<String>,
+    /// The metrics and blackboard keys that the hook writes. Parts of a name are separated by `/`; `*`
+    /// matches any text within a part, and a part `**` any number of parts: `grad_norm/*`.
     pub writes: Vec<String>,
-    /// What else it holds that no other hook may hold too.
+    /// What no other hook may use at the same time.
     pub claims: Vec<Claim>,
-    /// What it offers to other hooks, besides what it writes; several hooks may offer the same.
+    /// What the hook offers to other hooks besides what it writes. Several hooks may provide the same.
     pub provides: Vec<String>,
     /// What another hook must provide.
     pub requires: Vec<Claim>,
-    /// A metric it monitors: it decides nothing before it has seen it.
+    /// The metric that the hook monitors. It decides nothing before the metric has a value.
     pub monitors: Option<String>,
-    /// How often it fires, when less than at every event; all of them must agree.
+    /// The intervals at which the hook runs, if not at every event. All of them must be met.
     pub every: Vec<Cadence>,
-    /// How often it looks, where that is no reason to refuse a run that is shorter: what is prepared for it is
+    /// An interval between the hook's calls that a run may be shorter than. What is prepared for the hook is
     /// prepared no more often.
-    pub paced: Option<Cadence>,
-    /// How long a run must be by which option, if the hook is to fire at all.
-    pub needs: Vec<(&'static str, Cadence)>,
-    /// It fires only from then on.
+    pub throttle: Option<Cadence>,
+    /// The run length that an option needs, if the hook is to run at all.
+    pub needs_run_length: Vec<(&'static str, Cadence)>,
+    /// The points of training from which on the hook runs.
     pub after: Vec<Cadence>,
-    /// It prints a line at the end of each epoch.
+    /// The hook prints a line at the end of each epoch.
     pub prints_epochs: bool,
-    /// It wants the time spent in hooks to be measured.
-    pub measures_hooks: bool,
-    /// The tensors of its state are to be evaluated instead of the module's weights.
-    pub keeps_weights_to_evaluate: bool,
-    /// It does not read the norm of the gradients in `on_step_end`.
-    pub leaves_grad_norm: bool,
-    /// What it does outside of the run directory.
+    /// The time spent in hooks must be measured for the hook.
+    pub measures_hook_time: bool,
+    /// Evaluations use the tensors of the hook's state instead of the module's weights.
+    pub provides_eval_weights: bool,
+    /// The hook does not read the gradient norm in `on_step_end`.
+    pub ignores_grad_norm: bool,
+    /// What the hook does outside of the run directory.
     pub effects: Vec<Effect>,
-    /// What it needs and this machine lacks.
-    pub lacks: Vec<Lack>,
-    /// Which option says what it declares, so that a refusal points to that option.
-    pub options: Vec<(Declared, &'static str)>,
-    /// Of an update hook: a gradient that it changed and that is not finite then is a failure of the hook.
+    /// What the hook needs and this machine lacks.
+    pub environment_problems: Vec<EnvironmentProblem>,
+    /// The option behind a declaration, for error messages.
+    pub options: Vec<(Declaration, &'static str)>,
+    /// Of an update hook: a gradient that it changed and that is not finite afterwards is a failure of the
+    /// hook.
     pub check_finite: bool,
     /// Of an update hook: it changes gradients. One that does not is listed and never called.
     pub changes_gradients: bool,
 }
 
-/// Something that a hook declares because an option says so.
+/// A declaration that follows from an option of the hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Declared {
-    /// It reads, monitors or asks for this name.
+pub enum Declaration {
+    /// The hook reads or monitors this name, or its condition does.
     Name(String),
-    /// It fires this often.
+    /// The hook runs at this interval.
     Every(Cadence),
-    /// It fires only from then on.
+    /// The hook runs from this point on.
     After(Cadence),
 }
 
-/// On which ranks of a distributed run a hook runs. A run of one process is all of them.
+/// The ranks of a distributed run on which a hook runs. A run of one process has rank 0 only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Ranks {
-    /// On every rank.
+    /// All ranks.
     #[default]
     All,
-    /// On rank 0.
+    /// Rank 0.
     Main,
-    /// On the first rank of every machine.
+    /// The first rank of every machine.
     LocalMain,
 }
 
 impl Ranks {
-    /// Whether it is every rank.
+    /// Whether the hook runs on all ranks.
     #[must_use]
     pub fn is_all(&self) -> bool {
         *self == Ranks::All
@@ -139,78 +139,47 @@ impl std::fmt::Display for Ranks {
     }
 }
 
-/// Something that is no metric, and that one hook alone may hold, or that one hook requires of another: the module's
-/// weights, a file, the choice of a best checkpoint.
+/// Something other than a metric that only one hook may use, or that one hook requires of another: the
+/// module's weights, a file, the choice of the best checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// What.
+    /// What it is.
     pub what: String,
-    /// What to do where two hooks claim it, or none provides it.
+    /// The fix if two hooks claim it, or if no hook provides it.
     pub fix: String,
 }
 
-/// Something that a hook needs and this machine lacks: a program, a directory that can be written to.
+/// Something that a hook needs and this machine lacks, such as a program or a writable directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lack {
-    /// The option that asks for it.
+pub struct EnvironmentProblem {
+    /// The option that needs it.
     pub key: &'static str,
     /// What is missing.
     pub problem: String,
-    /// What to do about it.
+    /// The fix.
     pub fix: String,
 }
 
 impl HookSpec {
-    /// An observer of this name that declares nothing else.
+    /// The spec of an observer of this name.
     #[must_use]
     pub fn observer(name: impl Into<String>) -> HookSpec {
-        HookSpec::new(name.into(), HookKind::Observer, Policy::DISABLE)
+        HookSpec { name: name.into(), ..HookSpec::default() }
     }
 
-    /// A controller of this name that declares nothing else.
+    /// The spec of a controller of this name.
     #[must_use]
     pub fn controller(name: impl Into<String>) -> HookSpec {
-        HookSpec::new(name.into(), HookKind::Controller, Policy::ABORT)
+        HookSpec { kind: HookKind::Controller, policy: Policy::ABORT, ..HookSpec::observer(name) }
     }
 
-    /// An update hook of this name that declares nothing else.
+    /// The spec of an update hook of this name.
     #[must_use]
     pub fn update(name: impl Into<String>) -> HookSpec {
-        HookSpec { changes_gradients: true, ..HookSpec::new(name.into(), HookKind::Update, Policy::ABORT) }
+        HookSpec { kind: HookKind::Update, changes_gradients: true, ..HookSpec::controller(name) }
     }
 
-    fn new(name: String, kind: HookKind, policy: Policy) -> HookSpec {
-        HookSpec {
-            name,
-            kind,
-            tier: Tier::User,
-            policy,
-            events: Events::NONE,
-            ranks: Ranks::All,
-            reads: Vec::new(),
-            asks: Vec::new(),
-            writes: Vec::new(),
-            claims: Vec::new(),
-            provides: Vec::new(),
-            requires: Vec::new(),
-            monitors: None,
-            every: Vec::new(),
-            paced: None,
-            needs: Vec::new(),
-            after: Vec::new(),
-            prints_epochs: false,
-            measures_hooks: false,
-            keeps_weights_to_evaluate: false,
-            leaves_grad_norm: false,
-            effects: Vec::new(),
-            lacks: Vec::new(),
-            options: Vec::new(),
-            check_finite: false,
-            changes_gradients: false,
-        }
-    }
-
-    /// Its kind. An observer that looks at activations is what people call a forward hook.
+    /// The hook's kind. An observer that wants activations is called a forward hook.
     #[must_use]
     pub fn kind(&self) -> HookKind {
         match self.kind {
@@ -219,253 +188,254 @@ impl HookSpec {
         }
     }
 
-    /// Whether it can change training: a controller or an update hook.
+    /// Whether the hook can change training, which controllers and update hooks can.
     #[must_use]
     pub fn steers(&self) -> bool {
         self.kind.steers()
     }
 
-    /// It has this name.
+    /// Sets the name.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> HookSpec {
         self.name = name.into();
         self
     }
 
-    /// It stands here among the other hooks.
+    /// Sets the tier.
     #[must_use]
     pub fn tier(mut self, tier: Tier) -> HookSpec {
         self.tier = tier;
         self
     }
 
-    /// Its errors do this to the run.
+    /// Sets the failure policy.
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> HookSpec {
         self.policy = policy;
         self
     }
 
-    /// It wants this event as well. `#[hook]` says so of every handler that is written.
+    /// Adds an event that the hook wants. `#[hook]` adds the events of all handlers.
     #[must_use]
     pub fn wants(mut self, event: Event) -> HookSpec {
         self.events = self.events.with(event);
         self
     }
 
-    /// It does not want these events, though it has handlers for them: its options leave nothing to do there.
+    /// Removes events whose handlers have nothing to do with the hook's options.
     #[must_use]
-    pub fn idle(mut self, events: Events) -> HookSpec {
+    pub fn without_events(mut self, events: Events) -> HookSpec {
         self.events = self.events.without(events);
         self
     }
 
-    /// It wants this event only if `wanted`: otherwise its options leave nothing to do there.
+    /// Removes an event unless `wanted`.
     #[must_use]
     pub fn wants_if(self, event: Event, wanted: bool) -> HookSpec {
-        if wanted { self } else { self.idle(Events::NONE.with(event)) }
+        if wanted { self } else { self.without_events(Events::NONE.with(event)) }
     }
 
-    /// It runs on these ranks.
+    /// Sets the ranks on which the hook runs.
     #[must_use]
     pub fn ranks(mut self, ranks: Ranks) -> HookSpec {
         self.ranks = ranks;
         self
     }
 
-    /// A gradient that it changed and that is not finite then is a failure of the hook.
+    /// Sets whether a gradient that the update hook changed and that is not finite afterwards is a failure of
+    /// the hook.
     #[must_use]
     pub fn check_finite(mut self, check: bool) -> HookSpec {
         self.check_finite = check;
         self
     }
 
-    /// Whether it changes gradients, being an update hook. One that does not is listed and never called.
+    /// Sets whether the update hook changes gradients. One that does not is listed and never called.
     #[must_use]
     pub fn changes_gradients(mut self, changes: bool) -> HookSpec {
         self.changes_gradients = changes;
         self
     }
 
-    /// It reads this as well.
+    /// Adds a metric or blackboard key that the hook reads.
     #[must_use]
     pub fn reads(mut self, name: impl Into<String>) -> HookSpec {
         self.reads.push(name.into());
         self
     }
 
-    /// It reads this as well, because this option says so.
+    /// Adds a name that the hook reads because of this option.
     #[must_use]
-    pub fn reads_by(self, key: &'static str, name: impl Into<String>) -> HookSpec {
+    pub fn reads_option(self, key: &'static str, name: impl Into<String>) -> HookSpec {
         let name = name.into();
-        self.by(key, Declared::Name(name.clone())).reads(name)
+        self.by_option(key, Declaration::Name(name.clone())).reads(name)
     }
 
-    fn by(mut self, key: &'static str, declared: Declared) -> HookSpec {
-        self.options.push((declared, key));
+    fn by_option(mut self, key: &'static str, declaration: Declaration) -> HookSpec {
+        self.options.push((declaration, key));
         self
     }
 
-    /// The option that says this.
+    /// The option behind a declaration.
     #[must_use]
-    pub fn option_of(&self, declared: &Declared) -> Option<&'static str> {
-        self.options.iter().find(|(said, _)| said == declared).map(|(_, key)| *key)
+    pub fn option_of(&self, declaration: &Declaration) -> Option<&'static str> {
+        self.options.iter().find(|(own, _)| own == declaration).map(|(_, key)| *key)
     }
 
-    /// Whether it fires depends on this as well, by its `when`.
+    /// Adds a name in the hook's `when` condition.
     #[must_use]
-    pub fn asks(mut self, name: impl Into<String>) -> HookSpec {
+    pub fn gated_by(mut self, name: impl Into<String>) -> HookSpec {
         let name = name.into();
-        self.asks.push(name.clone());
-        self.by("when", Declared::Name(name))
+        self.gated_by.push(name.clone());
+        self.by_option("when", Declaration::Name(name))
     }
 
-    /// It writes this as well.
+    /// Adds a metric or blackboard key that the hook writes, or a pattern of them.
     #[must_use]
     pub fn writes(mut self, name: impl Into<String>) -> HookSpec {
         self.writes.push(name.into());
         self
     }
 
-    /// Whether it declares to write what has this name.
+    /// Whether the hook declares to write this name.
     #[must_use]
     pub fn writes_to(&self, name: &str) -> bool {
-        self.writes.iter().any(|written| crate::pattern::overlap(written, name))
+        self.writes.iter().any(|written| pattern::overlap(written, name))
     }
 
-    /// It holds this, which is no metric; where another hook does too, this is what to do about it.
+    /// Claims something, such as a file, for this hook alone. `fix` is shown if another hook claims it too.
     #[must_use]
     pub fn claims(mut self, what: impl Into<String>, fix: impl Into<String>) -> HookSpec {
         self.claims.push(Claim { what: what.into(), fix: fix.into() });
         self
     }
 
-    /// It provides this for hooks that [require](HookSpec::requires) it.
+    /// Offers something to hooks that [require](HookSpec::requires) it.
     #[must_use]
     pub fn provides(mut self, what: impl Into<String>) -> HookSpec {
         self.provides.push(what.into());
         self
     }
 
-    /// Another hook must [provide](HookSpec::provides) this; where none does, the run is refused with this fix.
+    /// Requires that another hook [provides](HookSpec::provides) something. Otherwise the run is refused with
+    /// this fix.
     #[must_use]
     pub fn requires(mut self, what: impl Into<String>, fix: impl Into<String>) -> HookSpec {
         self.requires.push(Claim { what: what.into(), fix: fix.into() });
         self
     }
 
-    /// It has this effect outside of the run directory.
+    /// Adds an effect outside of the run directory.
     #[must_use]
     pub fn effect(mut self, effect: Effect) -> HookSpec {
         self.effects.push(effect);
         self
     }
 
-    /// It cannot work on this machine: the plan refuses it.
+    /// Adds a reason why the hook cannot work on this machine. The plan refuses the hook.
     #[must_use]
-    pub fn lacks(mut self, lack: Lack) -> HookSpec {
-        self.lacks.push(lack);
+    pub fn environment_problem(mut self, problem: EnvironmentProblem) -> HookSpec {
+        self.environment_problems.push(problem);
         self
     }
 
-    /// It receives `on_step_end` without reading the norm of the gradients there. Where nobody reads it, nobody has to hold
-    /// all gradients through the update; it is NaN then.
+    /// Declares that the hook receives `on_step_end` without reading the gradient norm. If no hook reads it,
+    /// the gradients need not be held through the update, and the norm is NaN.
     #[must_use]
-    pub fn leaves_grad_norm(mut self) -> HookSpec {
-        self.leaves_grad_norm = true;
+    pub fn ignores_grad_norm(mut self) -> HookSpec {
+        self.ignores_grad_norm = true;
         self
     }
 
-    /// It monitors this metric by its option `monitor`, and so reads it.
+    /// Sets the metric that the hook monitors by its option `monitor`. A monitored metric is read, too.
     #[must_use]
     pub fn monitors(self, name: impl Into<String>) -> HookSpec {
-        self.monitors_by("monitor", name)
+        self.monitors_option("monitor", name)
     }
 
-    /// It monitors this metric, and so reads it, because this option says so.
+    /// Sets the metric that the hook monitors because of this option.
     #[must_use]
-    pub fn monitors_by(mut self, key: &'static str, name: impl Into<String>) -> HookSpec {
+    pub fn monitors_option(mut self, key: &'static str, name: impl Into<String>) -> HookSpec {
         let name = name.into();
         self.monitors = Some(name.clone());
-        self.by(key, Declared::Name(name))
+        self.by_option(key, Declaration::Name(name))
     }
 
-    /// It fires this often.
+    /// Adds an interval at which the hook runs.
     #[must_use]
     pub fn every(mut self, cadence: Cadence) -> HookSpec {
         self.every.push(cadence);
         self
     }
 
-    /// It fires this often, because this option says so.
+    /// Adds an interval at which the hook runs because of this option.
     #[must_use]
-    pub fn every_by(self, key: &'static str, cadence: Cadence) -> HookSpec {
-        self.by(key, Declared::Every(cadence)).every(cadence)
+    pub fn every_option(self, key: &'static str, cadence: Cadence) -> HookSpec {
+        self.by_option(key, Declaration::Every(cadence)).every(cadence)
     }
 
-    /// It looks this often, and a shorter run is not refused for it.
+    /// Sets an interval between the hook's calls that a run may be shorter than.
     #[must_use]
-    pub fn paced(mut self, cadence: Cadence) -> HookSpec {
-        self.paced = Some(cadence);
+    pub fn throttle(mut self, cadence: Cadence) -> HookSpec {
+        self.throttle = Some(cadence);
         self
     }
 
-    /// It fires only in a run that is at least so long, because this option says so.
+    /// Declares that because of this option the hook runs only in a run of at least this length.
     #[must_use]
-    pub fn needs(mut self, key: &'static str, length: Cadence) -> HookSpec {
-        self.needs.push((key, length));
+    pub fn needs_run_length(mut self, key: &'static str, length: Cadence) -> HookSpec {
+        self.needs_run_length.push((key, length));
         self
     }
 
-    /// It prints a line at the end of each epoch, so nothing else needs to.
+    /// Declares that the hook prints a line at the end of each epoch, so that no other line is needed.
     #[must_use]
     pub fn prints_epochs(mut self) -> HookSpec {
         self.prints_epochs = true;
         self
     }
 
-    /// It wants the time spent in hooks to be measured, for `cx.time_in_hooks()`.
+    /// Has the time spent in hooks measured, for `cx.time_in_hooks()`.
     #[must_use]
-    pub fn measures_hooks(mut self) -> HookSpec {
-        self.measures_hooks = true;
+    pub fn measures_hook_time(mut self) -> HookSpec {
+        self.measures_hook_time = true;
         self
     }
 
-    /// The tensors of its state, under the parameters' names, are to be evaluated instead of the module's weights:
-    /// an average of them, for example. A checkpoint of weights alone holds them.
+    /// Has evaluations use the tensors of the hook's state, under the parameters' names, instead of the
+    /// module's weights; an average of the weights, for example. A checkpoint of weights alone holds them.
     #[must_use]
-    pub fn keeps_weights_to_evaluate(mut self) -> HookSpec {
-        self.keeps_weights_to_evaluate = true;
+    pub fn provides_eval_weights(mut self) -> HookSpec {
+        self.provides_eval_weights = true;
         self
     }
 
-    /// It fires only from then on.
+    /// Adds a point of training from which on the hook runs.
     #[must_use]
     pub fn after(mut self, start: Cadence) -> HookSpec {
         self.after.push(start);
         self
     }
 
-    /// It fires only from then on, because this option says so.
+    /// Adds a point of training from which on the hook runs because of this option.
     #[must_use]
-    pub fn after_by(self, key: &'static str, start: Cadence) -> HookSpec {
-        self.by(key, Declared::After(start)).after(start)
+    pub fn after_option(self, key: &'static str, start: Cadence) -> HookSpec {
+        self.by_option(key, Declaration::After(start)).after(start)
     }
 
-    /// A name that this hook reads, monitors or asks for, and that the other writes.
+    /// A name that this hook reads or monitors, or its condition does, and that the other hook writes.
     ///
     /// ```
     /// use tenterhook_core::HookSpec;
     ///
     /// let norms = HookSpec::observer("norms").writes("grad_norm/*");
-    /// let guard = HookSpec::controller("guard").reads("train/loss").asks("grad_norm/total");
+    /// let guard = HookSpec::controller("guard").reads("train/loss").gated_by("grad_norm/total");
     /// assert_eq!(guard.reads_from(&norms), Some("grad_norm/total"));
     /// assert_eq!(norms.reads_from(&guard), None);
     /// ```
     #[must_use]
     pub fn reads_from<'a>(&'a self, other: &HookSpec) -> Option<&'a str> {
-        let mut read = self.reads.iter().chain(&self.monitors).chain(&self.asks);
-        let written = |name: &&String| other.writes.iter().any(|written| pattern::overlap(written, name));
-        read.find(written).map(String::as_str)
+        let mut read = self.reads.iter().chain(&self.monitors).chain(&self.gated_by);
+        read.find(|name| other.writes_to(name)).map(String::as_str)
     }
 }

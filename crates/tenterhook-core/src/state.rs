@@ -1,4 +1,4 @@
-//! A hook's own state, as a checkpoint holds it.
+//! The state of a hook in a checkpoint.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -6,27 +6,27 @@ use serde_json::{Value, json};
 
 use crate::named::NamedTensors;
 
-/// The state of one hook, with the version of its schema.
+/// The state of a hook in a checkpoint, with the version of its schema.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct State {
-    /// Raise it when the meaning of the data changes.
+    /// Version of the schema. Increase it when the meaning of the data changes.
     pub version: u32,
-    /// The data.
+    /// The data as JSON.
     pub data: Value,
-    /// Tensors, which a checkpoint holds beside the data and not within it.
+    /// Tensors, which a checkpoint stores in binary form beside the data.
     #[serde(default, skip_serializing_if = "NamedTensors::is_empty")]
     pub tensors: NamedTensors,
 }
 
-/// The keys under which a wrapper keeps its own state and that of the hook it wraps.
+/// The keys under which a wrapper stores its own state and that of the wrapped hook.
 const GATE: &str = "$gate";
 const INNER: &str = "$inner";
 
-/// The free entry of a checkpoint in which a hook leaves its name when its tensors are to be evaluated
-/// instead of the module's weights, under the parameters' names: an average of them, for example.
+/// The entry of a checkpoint with the name of the hook whose tensors evaluations use instead of the module's
+/// weights. The tensors have the parameters' names; an average of the weights, for example.
 pub const EVALUATE_WITH: &str = "evaluate_with";
 
-/// A value as JSON, refusing what JSON would turn into `null`.
+/// Converts a value into JSON. Refuses numbers that JSON would turn into `null`.
 pub(crate) fn to_json<T: Serialize>(value: &T) -> Result<Value, StateError> {
     let exact =
         ciborium::Value::serialized(value).map_err(|error| serde::ser::Error::custom(error.to_string()));
@@ -49,49 +49,49 @@ fn has_non_finite(value: &ciborium::Value) -> bool {
     }
 }
 
-/// Why a state could not be written or read.
+/// Why a state could not be saved or loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
-    /// The value has no JSON form, or the data is not what the type expects.
+    /// The value has no JSON form, or the data does not fit the type.
     #[error("state does not fit its type: {0}")]
     Json(#[from] serde_json::Error),
-    /// An entry of the data is not what the type expects.
+    /// An entry of the data does not fit the type.
     #[error("state does not fit its type: {entry}: {source}")]
     Entry {
-        /// Which entry, such as `ledger[0].path`.
+        /// The entry, such as `read_counter[0].path`.
         entry: String,
-        /// What is wrong with it.
+        /// The error.
         source: serde_json::Error,
     },
-    /// JSON has no NaN and no infinity, and would lose them silently.
+    /// The value contains NaN or an infinity, which JSON cannot represent.
     #[error(
         "a number of the state is not finite, which JSON cannot hold; use an `Option`, or `#[serde(with = \"tenterhook::number\")]`"
     )]
     NotFinite,
-    /// The checkpoint holds a state of another version.
+    /// The state in the checkpoint has another version.
     #[error("state has version {found}, this program reads version {known}")]
     Version {
-        /// In the checkpoint.
+        /// The version in the checkpoint.
         found: u32,
-        /// In this program.
+        /// The version that this program reads.
         known: u32,
     },
 }
 
 impl State {
-    /// No state.
+    /// The empty state.
     #[must_use]
     pub fn empty() -> State {
         State { version: 0, data: Value::Null, tensors: NamedTensors::default() }
     }
 
-    /// The state that this value is, under this version of its schema.
+    /// Makes a state of a value, with the version of its schema.
     pub fn of<T: Serialize>(version: u32, value: &T) -> Result<State, StateError> {
         Ok(State { version, data: to_json(value)?, tensors: NamedTensors::default() })
     }
 
-    /// The same with these tensors.
+    /// Sets the tensors.
     #[must_use]
     pub fn with_tensors(self, tensors: NamedTensors) -> State {
         State { tensors, ..self }
@@ -103,14 +103,14 @@ impl State {
         self.version == 0 && self.data.is_null()
     }
 
-    /// This state behind a wrapper, with the wrapper's own.
+    /// Wraps this state together with a wrapper's own state.
     #[must_use]
     pub fn wrapped(mut self, gate: &Value) -> State {
         let tensors = std::mem::take(&mut self.tensors);
         State { version: 1, data: json!({ GATE: gate, INNER: self }), tensors }
     }
 
-    /// The wrapper's own state and the hook's. A hook that was saved without a wrapper has only its own.
+    /// The wrapper's own state, if the hook was saved behind one, and the hook's state.
     pub fn unwrapped(&self) -> Result<(Option<Value>, State), StateError> {
         let (Some(gate), Some(inner)) = (self.data.get(GATE), self.data.get(INNER)) else {
             return Ok((None, self.clone()));
@@ -119,8 +119,7 @@ impl State {
         Ok((Some(gate.clone()), inner.with_tensors(self.tensors.clone())))
     }
 
-    /// The value, if the state has the version that this program knows.
-    /// What was saved behind a wrapper is read without it.
+    /// Reads the value, if the state has this version. The state of a wrapper is skipped.
     pub fn read<T: DeserializeOwned>(&self, known: u32) -> Result<T, StateError> {
         if let (Some(_), inner) = self.unwrapped()? {
             return inner.read(known);
@@ -134,7 +133,7 @@ impl State {
         })
     }
 
-    /// Whether the state can be read as a value of this one's type.
+    /// Checks whether the state can be read as a value of the same type as `_like`.
     pub fn check<T: DeserializeOwned>(&self, known: u32, _like: &T) -> Result<(), StateError> {
         self.read::<T>(known).map(drop)
     }
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_json_would_lose_is_refused_and_number_keeps_it() {
+    fn numbers_that_json_cannot_represent_are_refused_unless_serialized_with_number() {
         #[derive(Serialize, Deserialize)]
         struct Best(#[serde(with = "crate::number")] f64);
 
@@ -166,13 +165,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_say_is_not_the_same_as_no_state() {
+    fn a_null_state_is_not_an_empty_state() {
         assert!(State::empty().is_empty());
         assert!(!State::of(1, &None::<f64>).expect("it serialises").is_empty());
     }
 
     #[test]
-    fn a_wrapper_can_come_and_go_between_saving_and_loading() {
+    fn a_wrapper_can_be_added_or_removed_between_saving_and_loading() {
         let bare = State::of(3, &7).expect("it serialises");
         let bare = bare.with_tensors(NamedTensors::from([("w", [1.0])]));
         let wrapped = bare.clone().wrapped(&json!(1)).wrapped(&json!(2));

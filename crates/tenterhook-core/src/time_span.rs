@@ -1,4 +1,4 @@
-//! A length of time as an option says it: `90 s`, `1h 30m`, `2 days`.
+//! Durations in options: `90 s`, `1h 30m`, `2 days`.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::SpanRelativeTo;
 use jiff::fmt::friendly::SpanParser;
 
-/// A length of time: `"90 s"`, `"1h 30m"`, `"2 days"`, `"500 ms"`, or `"DD:HH:MM:SS"` as in Lightning.
+/// A duration: `"90 s"`, `"1h 30m"`, `"2 days"`, `"500 ms"`, or `"DD:HH:MM:SS"` as in Lightning.
 ///
 /// ```
 /// use tenterhook_core::TimeSpan;
@@ -18,15 +18,15 @@ use jiff::fmt::friendly::SpanParser;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeSpan(pub Duration);
 
-/// Why a text is no length of time.
+/// The error for a text that is no duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no length of time; write for example \"90 s\", \"1h 30m\" or \"2 days\", or \"DD:HH:MM:SS\" for days, \
+    "`{0}` is not a duration; write for example \"90 s\", \"1h 30m\" or \"2 days\", or \"DD:HH:MM:SS\" for days, \
      hours, minutes and seconds"
 )]
 pub struct TimeSpanError(String);
 
-/// The units and their numbers as a regular expression, for schemas. Numbers are as long as `jiff` takes them.
+/// Numbers with units as a regular expression, for schemas. Numbers are as long as `jiff` accepts them.
 #[cfg(feature = "schemars")]
 macro_rules! units {
     () => {
@@ -59,13 +59,13 @@ macro_rules! pattern {
 }
 
 impl TimeSpan {
-    /// So many seconds.
+    /// A duration in seconds.
     #[must_use]
     pub const fn from_secs(seconds: u64) -> TimeSpan {
         TimeSpan(Duration::from_secs(seconds))
     }
 
-    /// What all texts look like that are above zero, for the schema of an option that must be.
+    /// The pattern of durations above zero, for the schema of an option.
     #[cfg(feature = "schemars")]
     pub const ABOVE_ZERO: &str = pattern!(r"(?=.*[1-9])");
 }
@@ -83,7 +83,7 @@ impl FromStr for TimeSpan {
     }
 }
 
-/// Whole numbers with their units. `jiff` also knows signs, fractions and clock times.
+/// Parses whole numbers with units. `jiff` alone would also accept signs, fractions and clock times.
 fn read(units: &str) -> Option<Duration> {
     let is_plain = units.chars().all(|sign| sign.is_ascii_alphanumeric() || sign.is_ascii_whitespace());
     if !is_plain || units.ends_with("ago") {
@@ -111,7 +111,7 @@ impl std::fmt::Display for TimeSpan {
     }
 }
 
-/// Reads and writes a type as the text that it is.
+/// Serializes a type as its text.
 macro_rules! as_text {
     ($Type:ident) => {
         impl serde::Serialize for $Type {
@@ -137,7 +137,7 @@ impl schemars::JsonSchema for TimeSpan {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "TimeSpan".into()
     }
-    // Where it stands, so that an option can say that it must be above zero.
+    // Inline, so that an option can require a duration above zero.
     fn inline_schema() -> bool {
         true
     }
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_length_of_time_is_written_in_several_ways() {
+    fn a_duration_can_be_written_in_several_ways() {
         for (text, millis) in [
             ("2 h", 7_200_000),
             ("90min", 5_400_000),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_writes_it_reads_again() {
+    fn a_displayed_duration_parses_as_the_same() {
         for text in ["0 s", "2 h", "90 min", "90 s", "1500 ms", "7 us", "1 ns"] {
             let span: TimeSpan = serde_json::from_value(text.into()).expect(text);
             assert_eq!(serde_json::to_value(span).expect(text), text);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_an_error_that_says_what_to_write() {
+    fn any_other_text_is_an_error_with_an_example() {
         for text in [
             "",
             "12",
@@ -202,7 +202,7 @@ mod tests {
             "999999999999999999999 s",
         ] {
             let error = text.parse::<TimeSpan>().expect_err(text).to_string();
-            assert!(error.starts_with(&format!("`{text}` is no")) && error.contains("\"90 s\""), "{error}");
+            assert!(error.starts_with(&format!("`{text}` is not")) && error.contains("\"90 s\""), "{error}");
         }
     }
 }

@@ -1,20 +1,20 @@
-//! Which process of a distributed run this is.
+//! The rank of a process in a distributed run.
 
 use serde::{Deserialize, Serialize};
 
 use crate::spec::Ranks;
 
-/// Which process of a distributed run this is, and of how many.
+/// The rank of a process in a distributed run, and the number of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct World {
-    /// The number of this process, from 0. Rank 0 owns the run directory.
+    /// The rank of this process, from 0. Rank 0 owns the run directory.
     pub rank: usize,
-    /// How many processes there are.
+    /// The number of processes.
     pub size: usize,
-    /// The number of this process among those of its machine, from 0.
+    /// The rank of this process on its machine, from 0.
     pub local_rank: usize,
-    /// How many processes its machine has.
+    /// The number of processes on its machine.
     pub local_size: usize,
 }
 
@@ -22,13 +22,13 @@ impl World {
     /// A run of one process.
     pub const SOLO: World = World { rank: 0, size: 1, local_rank: 0, local_size: 1 };
 
-    /// This rank of so many, all of them on one machine.
+    /// The rank in a run of `size` processes on one machine.
     #[must_use]
     pub fn new(rank: usize, size: usize) -> World {
         World { rank, size, local_rank: rank, local_size: size }
     }
 
-    /// The same on a machine that has `local_size` of the processes.
+    /// Sets the rank and the number of processes on the machine.
     #[must_use]
     pub fn on_machine(self, local_rank: usize, local_size: usize) -> World {
         World { local_rank, local_size, ..self }
@@ -56,7 +56,7 @@ impl Default for World {
 }
 
 impl Ranks {
-    /// Whether a hook of these ranks runs on this one.
+    /// Whether these ranks include the rank of a process.
     #[inline]
     #[must_use]
     pub fn include(self, world: World) -> bool {

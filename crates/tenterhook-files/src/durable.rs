@@ -1,12 +1,12 @@
-//! Atomic writes, and names that outlive a power cut: a new name is on the disk once its directory is synced.
+//! Atomic and durable writes. A new name survives a power cut once its directory is synced.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use crate::create_own;
+use crate::create_no_follow;
 
-/// Writes a file whole or not at all: under a temporary name, which is then renamed. Readers never see half of it. The
+/// Writes a file atomically, under a temporary name that is then renamed, so readers never see half of it. The
 /// content may be lost in a power cut; [`write_durably`] syncs it.
 ///
 /// # Errors
@@ -18,7 +18,7 @@ pub fn write_atomically(
     write(path, content, |_| Ok(()))
 }
 
-/// [`write_atomically`], and waits until the content and its name are on the disk.
+/// Writes a file atomically, and syncs its content and its name.
 ///
 /// # Errors
 /// Those of [`write_atomically`].
@@ -33,19 +33,19 @@ fn write(
     sync: impl FnOnce(&File) -> io::Result<()>,
 ) -> io::Result<()> {
     let unfinished = unfinished(path)?;
-    let written = create_own(&unfinished).and_then(|file| {
+    let written = create_no_follow(&unfinished).and_then(|file| {
         let mut file = BufWriter::with_capacity(1 << 20, file);
         content(&mut file)?;
         sync(&file.into_inner().map_err(io::IntoInnerError::into_error)?)?;
         fs::rename(&unfinished, path)
     });
     written.inspect_err(|_| {
-        // The first error is the one that is reported.
+        // Only the first error is reported.
         let _ = fs::remove_file(&unfinished);
     })
 }
 
-/// The temporary name of a file that is being written.
+/// The temporary name of a file during an atomic write.
 fn unfinished(path: &Path) -> io::Result<PathBuf> {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().ok_or_else(|| {
@@ -55,13 +55,13 @@ fn unfinished(path: &Path) -> io::Result<PathBuf> {
     Ok(path.with_file_name(name))
 }
 
-/// Removes what a killed process left of an atomic write.
+/// Removes the leftover of an atomic write by a killed process.
 pub fn remove_unfinished(path: &Path) {
-    // A leftover is harmless: the next write replaces it.
+    // A leftover that stays is harmless: the next write replaces it.
     let _ = unfinished(path).and_then(fs::remove_file);
 }
 
-/// Syncs the directory that a path lies in, so that a file that was made or renamed there keeps its name.
+/// Syncs the parent directory of a path, so that a file created or renamed there keeps its name.
 ///
 /// # Errors
 /// The error of the system.
@@ -69,7 +69,7 @@ pub fn sync_parent(path: &Path) -> io::Result<()> {
     File::open(parent_of(path))?.sync_all()
 }
 
-/// Makes a directory and those above it that do not exist, and syncs the parent of each new one.
+/// Creates a directory and its missing parents, and syncs the parent of each new one.
 ///
 /// # Errors
 /// The error of the system.

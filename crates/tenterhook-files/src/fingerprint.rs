@@ -1,4 +1,4 @@
-//! Fingerprints of data: whether it is the same as before.
+//! Fingerprints of data, which change when the data change.
 
 use std::fmt;
 use std::fs::{self, File, Metadata};
@@ -10,16 +10,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::read::{open_regular, read_bounded_text};
 
-/// Files up to this length are hashed whole, larger ones at the places of [`sampled`].
+/// Files up to this length are hashed whole; of larger ones, the [samples](sampled).
 const WHOLE: u64 = 4 << 30;
-/// What is hashed at both ends of a larger file.
+/// The length of each end of a larger file that is hashed.
 const END: u64 = 64 << 20;
-/// The blocks that are hashed between the ends, evenly spaced.
+/// The number of evenly spaced blocks between the ends that are hashed.
 const BLOCKS: u64 = 1024;
 const BLOCK: u64 = 1 << 20;
-/// The fingerprint of a file of this length or more is cached.
+/// Fingerprints of files of this length or more are cached.
 const CACHED: u64 = 32 << 20;
-/// A cache entry is shorter.
+/// The largest cache entry that is read.
 const ENTRY: u64 = 64 << 10;
 
 /// Identifies the contents of data: a BLAKE3 hash and a length, or any text that changes with the data.
@@ -28,7 +28,7 @@ const ENTRY: u64 = 64 << 10;
 pub struct Fingerprint(String);
 
 impl Fingerprint {
-    /// A text that changes whenever the data does, such as `squad 2.0, revision 7`.
+    /// A fingerprint from a text that changes whenever the data change, such as `squad 2.0, revision 7`.
     #[must_use]
     pub fn named(text: impl Into<String>) -> Fingerprint {
         Fingerprint(text.into())
@@ -37,30 +37,32 @@ impl Fingerprint {
     /// The fingerprint of bytes in memory, in pieces of any length.
     #[must_use]
     pub fn of_bytes<B: AsRef<[u8]>>(pieces: impl IntoIterator<Item = B>) -> Fingerprint {
-        let mut hasher = Hasher::default();
-        pieces.into_iter().for_each(|piece| hasher.update(piece.as_ref()));
-        hasher.finish("blake3")
+        let mut hasher = blake3::Hasher::new();
+        for piece in pieces {
+            hasher.update(piece.as_ref());
+        }
+        Fingerprint(format!("blake3:{}, {} bytes", digits(&hasher), hasher.count()))
     }
 
-    /// One fingerprint of several, in this order.
+    /// Combines several fingerprints, in this order.
     #[must_use]
     pub fn of_parts(parts: impl IntoIterator<Item = Fingerprint>) -> Fingerprint {
         let parts: Vec<_> = parts.into_iter().collect();
         match <[Fingerprint; 1]>::try_from(parts) {
             Ok([one]) => one,
             Err(parts) => {
-                let mut hasher = Hasher::default();
+                let mut hasher = blake3::Hasher::new();
                 for part in &parts {
                     hasher.update(format!("{}\n", part.0).as_bytes());
                 }
-                Fingerprint(format!("blake3:{}, {} parts", hasher.digits(), parts.len()))
+                Fingerprint(format!("blake3:{}, {} parts", digits(&hasher), parts.len()))
             }
         }
     }
 
-    /// The fingerprint of a regular file. Of one longer than 4 GiB the ends and evenly spaced blocks are read. That of a
-    /// large file is kept in the cache directory of the user, and found there while path, length and times of the
-    /// file are the same.
+    /// The fingerprint of a regular file. Of a file longer than 4 GiB, only the ends and evenly spaced blocks are
+    /// read. The fingerprint of a large file is cached in the user's cache directory, and valid while path, length
+    /// and times of the file are unchanged.
     ///
     /// # Errors
     /// The error of the system, or [`ErrorKind::InvalidInput`] if the path is not a regular file.
@@ -83,28 +85,12 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-#[derive(Default)]
-struct Hasher {
-    hash: blake3::Hasher,
-    length: u64,
+/// The digits of a hash that a fingerprint shows.
+fn digits(hasher: &blake3::Hasher) -> String {
+    hasher.finalize().to_hex()[..32].to_owned()
 }
 
-impl Hasher {
-    fn update(&mut self, bytes: &[u8]) {
-        self.hash.update(bytes);
-        self.length += bytes.len() as u64;
-    }
-
-    fn digits(&self) -> String {
-        self.hash.finalize().to_hex()[..32].to_owned()
-    }
-
-    fn finish(self, how: &str) -> Fingerprint {
-        Fingerprint(format!("{how}:{}, {} bytes", self.digits(), self.length))
-    }
-}
-
-/// A cached fingerprint, and what the file looked like then.
+/// A cached fingerprint with the status of the file at that time.
 #[derive(Deserialize, Serialize)]
 struct Entry {
     file: String,
@@ -112,7 +98,7 @@ struct Entry {
 }
 
 fn of_file_with_cache(file: &File, path: &Path, cache: Option<&Path>) -> io::Result<Fingerprint> {
-    let before = looks(path, &file.metadata()?);
+    let before = file_status(path, &file.metadata()?);
     let name = blake3::hash(before.0.as_bytes()).to_hex();
     let entry = cache.map(|cache| cache.join(&name[..32]).with_extension("json"));
     if let Some(entry) = &entry
@@ -123,21 +109,21 @@ fn of_file_with_cache(file: &File, path: &Path, cache: Option<&Path>) -> io::Res
         return Ok(fingerprint);
     }
     let fingerprint = hashed(file, WHOLE)?;
-    // A file that changed meanwhile may have been read half old and half new.
+    // If the file changed meanwhile, the hash may mix old and new content.
     if let Some(entry) = entry
-        && looks(path, &file.metadata()?).1 == before.1
+        && file_status(path, &file.metadata()?).1 == before.1
     {
-        // Without the entry, the file is hashed again the next time.
+        // Without an entry, the file is hashed again next time.
         let _ = write_entry(&entry, &Entry { file: before.1, fingerprint: fingerprint.clone() });
     }
     Ok(fingerprint)
 }
 
-/// The real path of a file, and everything by which a change of it is noticed.
-fn looks(path: &Path, found: &Metadata) -> (String, String) {
+/// The real path of a file, and a text that changes when the file does.
+fn file_status(path: &Path, found: &Metadata) -> (String, String) {
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let modified = found.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
-    // The time of the last change cannot be set by the user, unlike that of the last modification.
+    // Unlike `mtime`, `ctime` cannot be set by the user.
     #[cfg(unix)]
     let changed = {
         use std::os::unix::fs::MetadataExt;
@@ -146,8 +132,8 @@ fn looks(path: &Path, found: &Metadata) -> (String, String) {
     #[cfg(not(unix))]
     let changed = ();
     let path = real.to_string_lossy().into_owned();
-    let looks = format!("{path} {} {modified:?} {changed:?}", found.len());
-    (path, looks)
+    let status = format!("{path} {} {modified:?} {changed:?}", found.len());
+    (path, status)
 }
 
 fn write_entry(path: &Path, entry: &Entry) -> io::Result<()> {
@@ -158,7 +144,7 @@ fn write_entry(path: &Path, entry: &Entry) -> io::Result<()> {
     fs::rename(&unfinished, path)
 }
 
-/// Where programs of this user keep what can be computed again.
+/// The cache directory of this user.
 fn cache_directory() -> Option<PathBuf> {
     let of = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = of("XDG_CACHE_HOME").or_else(|| Some(of("HOME")?.join(".cache")))?;
@@ -167,31 +153,25 @@ fn cache_directory() -> Option<PathBuf> {
 
 fn hashed(mut file: &File, whole: u64) -> io::Result<Fingerprint> {
     let length = file.metadata()?.len();
-    let mut hasher = Hasher::default();
-    let mut buffer = vec![0; 1 << 20];
+    let mut hasher = blake3::Hasher::new();
     if length <= whole {
-        // To its end, wherever that is by now.
-        while let read @ 1.. = file.read(&mut buffer)? {
-            hasher.update(&buffer[..read]);
-        }
-        return Ok(hasher.finish("blake3"));
+        // Until the end of the file, which may have moved.
+        hasher.update_reader(file)?;
+        return Ok(Fingerprint(format!("blake3:{}, {} bytes", digits(&hasher), hasher.count())));
     }
     for range in sampled(length) {
         file.seek(SeekFrom::Start(range.start))?;
-        let mut part = file.take(range.end - range.start);
-        while let read @ 1.. = part.read(&mut buffer)? {
-            hasher.update(&buffer[..read]);
-        }
+        hasher.update_reader(file.take(range.end - range.start))?;
     }
-    Ok(Hasher { length, ..hasher }.finish("blake3 of samples"))
+    Ok(Fingerprint(format!("blake3 of samples:{}, {length} bytes", digits(&hasher))))
 }
 
-/// The ends of a large file, and evenly spaced blocks between them.
+/// The ranges of a large file that are hashed: its ends, and evenly spaced blocks between them.
 fn sampled(length: u64) -> impl Iterator<Item = Range<u64>> {
     let end = END.min(length / 2);
     let between = length - 2 * end;
     let blocks = (0..BLOCKS).map(move |index| {
-        // Below the length, though the product may be above what 64 bits hold.
+        // The product may exceed 64 bits; the quotient does not.
         let at = u128::from(between) * u128::from(index) / u128::from(BLOCKS);
         let start = end + u64::try_from(at).unwrap_or(between);
         start..(start + BLOCK).min(length - end)

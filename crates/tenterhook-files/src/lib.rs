@@ -1,4 +1,4 @@
-//! Files that somebody else may have made: bounded reads of regular files, and paths that stay below a root.
+//! Safe file access: bounded reads of regular files, paths that stay below a root, atomic writes and resumable files.
 //!
 //! Checkpoints, run directories and data are not trusted (SECURITY.md). Everything that reads them opens files with
 //! [`open_regular`] or [`read_bounded`], so that a FIFO cannot block the program and an endless file cannot fill the
@@ -7,7 +7,7 @@
 //! **Invariant.** Only [`std::io::ErrorKind::NotFound`] means that a file is absent. Every other error means that it
 //! could not be read, and must be reported.
 
-// Only one place prints, which makes untrusted text harmless.
+// Only the command line prints, as it escapes untrusted text.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
@@ -23,8 +23,8 @@ pub use durable::{create_directories, remove_unfinished, sync_parent, write_atom
 pub use error::{FileError, cannot};
 pub use fingerprint::Fingerprint;
 pub use read::{
-    create_own, is_stream, next_line, open_own, open_regular, open_regular_with, read_bounded,
-    read_bounded_text, read_named, read_named_text,
+    create_no_follow, is_stream, next_line, open_no_follow, open_regular, open_regular_with, read_bounded,
+    read_bounded_text, read_input, read_input_text,
 };
 pub use rel_path::{RelPath, RelPathError};
 pub use resumable::{FilePosition, RecordFormat, ResumableFile, TextLines};

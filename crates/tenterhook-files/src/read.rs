@@ -1,4 +1,4 @@
-//! Opening and reading files without trusting their kind or length.
+//! Opening and reading files without trust in their type or length.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, ErrorKind, Read};
@@ -22,10 +22,10 @@ pub fn open_regular_with(options: &mut OpenOptions, path: &Path) -> io::Result<F
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt;
-        // Without it, opening a FIFO waits for a writer. It changes nothing for regular files.
+        // Otherwise opening a FIFO waits for a writer. No effect on regular files.
         options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
     }
-    let file = options.open(path).map_err(unless_stream)?;
+    let file = options.open(path).map_err(clearer_error)?;
     let kind = file.metadata()?.file_type();
     if kind.is_file() {
         return Ok(file);
@@ -40,8 +40,8 @@ fn not_regular() -> io::Error {
     io::Error::new(ErrorKind::InvalidInput, "not a regular file")
 }
 
-/// The system's "no such device or address" for a FIFO without a reader, in the words for all streams.
-fn unless_stream(error: io::Error) -> io::Error {
+/// Replaces the system's "no such device or address" for a FIFO without a reader.
+fn clearer_error(error: io::Error) -> io::Error {
     #[cfg(unix)]
     if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) {
         return not_regular();
@@ -49,12 +49,11 @@ fn unless_stream(error: io::Error) -> io::Error {
     error
 }
 
-/// Opens a file for writing with these options. A symbolic link under its name is not followed, and only a regular file
-/// is opened.
+/// Opens a regular file with these options, such as for writing, without following a symbolic link.
 ///
 /// # Errors
 /// The error of the system, or [`ErrorKind::InvalidInput`] if the name is a symbolic link or no regular file.
-pub fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+pub fn open_no_follow(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     #[cfg(unix)]
     {
         use rustix::fs::OFlags;
@@ -63,25 +62,25 @@ pub fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     }
     let file = options.open(path).map_err(|error| {
         if path.is_symlink() {
-            return followed(path);
+            return link_error(path);
         }
-        unless_stream(error)
+        clearer_error(error)
     })?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(not_regular()) }
 }
 
-/// Makes a file, or empties it, as [`open_own`] opens it.
+/// Creates or truncates a regular file without following a symbolic link.
 ///
 /// # Errors
-/// Those of [`open_own`].
-pub fn create_own(path: &Path) -> io::Result<File> {
-    open_own(path, OpenOptions::new().write(true).create(true).truncate(true))
+/// Those of [`open_no_follow`].
+pub fn create_no_follow(path: &Path) -> io::Result<File> {
+    open_no_follow(path, OpenOptions::new().write(true).create(true).truncate(true))
 }
 
-/// Reads the next line into `line`, with its end. The result is its length: 0 at the end of the file.
+/// Reads the next line with its line break into `line`. Returns its length; 0 at the end of the file.
 ///
 /// # Errors
-/// [`ErrorKind::FileTooLarge`] if it is longer than [`SMALL_FILE`]: what follows is no text of lines.
+/// [`ErrorKind::FileTooLarge`] if the line is longer than [`SMALL_FILE`].
 pub fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
     line.clear();
     let length = reader.by_ref().take(SMALL_FILE).read_until(b'\n', line)?;
@@ -104,7 +103,7 @@ pub fn read_bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         return Err(too_large(limit));
     }
     let mut bytes = Vec::new();
-    // A sparse file may claim more than there is memory.
+    // A sparse file may be longer than the memory.
     let enough = usize::try_from(length).is_ok_and(|length| bytes.try_reserve_exact(length).is_ok());
     if !enough {
         return Err(ErrorKind::OutOfMemory.into());
@@ -119,19 +118,19 @@ fn take_bounded(file: impl Read, limit: u64, bytes: &mut Vec<u8>) -> io::Result<
     if bytes.len() as u64 > limit { Err(too_large(limit)) } else { Ok(()) }
 }
 
-/// Whether a path is one of the names that can only mean a stream: `-`, `/dev/stdin`, `/dev/fd/N`.
+/// Whether a path always means a stream: `-`, `/dev/stdin`, `/dev/fd/N`.
 #[must_use]
 pub fn is_stream(path: &Path) -> bool {
     ["-", "/dev/stdin"].iter().any(|name| path == Path::new(name))
         || ["/dev/fd", "/proc/self/fd"].iter().any(|streams| path.parent() == Some(Path::new(streams)))
 }
 
-/// Reads a file that the user named on the command line: a regular file or a [stream](is_stream) of at most `limit`
+/// Reads an input that the user named on the command line: a regular file or a [stream](is_stream) of at most `limit`
 /// bytes.
 ///
 /// # Errors
 /// Those of [`read_bounded`].
-pub fn read_named(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+pub fn read_input(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     if !is_stream(path) {
         return read_bounded(path, limit);
     }
@@ -144,15 +143,15 @@ pub fn read_named(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// [`read_named`], of UTF-8.
+/// Reads an input of UTF-8 text; see [`read_input`].
 ///
 /// # Errors
 /// Those of [`read_bounded_text`].
-pub fn read_named_text(path: &Path, limit: u64) -> io::Result<String> {
-    utf8(read_named(path, limit)?)
+pub fn read_input_text(path: &Path, limit: u64) -> io::Result<String> {
+    utf8(read_input(path, limit)?)
 }
 
-/// Reads a regular file of at most `limit` bytes of UTF-8.
+/// Reads a regular file of at most `limit` bytes of UTF-8 text.
 ///
 /// # Errors
 /// Those of [`read_bounded`], and [`ErrorKind::InvalidData`] if it is not UTF-8.
@@ -164,8 +163,8 @@ fn utf8(bytes: Vec<u8>) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "not UTF-8 text"))
 }
 
-/// Why a symbolic link is not written to.
-pub(crate) fn followed(link: &Path) -> io::Error {
+/// The error for a symbolic link in a path for writing.
+pub(crate) fn link_error(link: &Path) -> io::Error {
     let text = format!("{} is a symbolic link, which is not followed for writing", link.display());
     io::Error::new(ErrorKind::InvalidInput, text)
 }
@@ -197,12 +196,12 @@ mod tests {
         let (target, link) = (directory.path().join("target"), directory.path().join("link"));
         std::fs::write(&target, "mine").unwrap();
         std::os::unix::fs::symlink(&target, &link).unwrap();
-        assert_eq!(create_own(&link).unwrap_err().kind(), ErrorKind::InvalidInput);
-        let appended = open_own(&link, OpenOptions::new().append(true).create(true));
+        assert_eq!(create_no_follow(&link).unwrap_err().kind(), ErrorKind::InvalidInput);
+        let appended = open_no_follow(&link, OpenOptions::new().append(true).create(true));
         assert_eq!(appended.unwrap_err().kind(), ErrorKind::InvalidInput);
         assert_eq!(std::fs::read(&target).unwrap(), b"mine");
-        assert_eq!(create_own(Path::new("/dev/null")).unwrap_err().kind(), ErrorKind::InvalidInput);
-        drop(create_own(&target).unwrap());
+        assert_eq!(create_no_follow(Path::new("/dev/null")).unwrap_err().kind(), ErrorKind::InvalidInput);
+        drop(create_no_follow(&target).unwrap());
         assert_eq!(std::fs::read(&target).unwrap(), b"");
     }
 

@@ -1,4 +1,4 @@
-//! A path from an untrusted file, which can only mean something below its root.
+//! Paths from untrusted files, which cannot leave their root.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -6,24 +6,23 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::read::followed;
+use crate::read::link_error;
 
 /// A relative path of plain names, joined by `/`: no root, no `..`, no `.`, not empty.
 ///
-/// This is the only type in which a path is read from a checkpoint or a run directory. It is checked when it is
-/// parsed, so that [`RelPath::below`] cannot leave its root by the text of the path. [`RelPath::for_writing`] also
-/// refuses symbolic links on the way.
+/// Paths in checkpoints and run directories are only read as this type. It is checked when it is parsed, so the text
+/// of a path cannot lead out of the root. [`RelPath::for_writing`] also refuses symbolic links on the way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RelPath(String);
 
-/// Why a text is not a [`RelPath`].
+/// The error for a text that is no [`RelPath`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is not a path below its directory: it must be relative, without `.` and `..`", .0.escape_default())]
 pub struct RelPathError(String);
 
 impl RelPath {
-    /// Checks a text.
+    /// Parses a text.
     ///
     /// # Errors
     /// [`RelPathError`] if it could mean something outside of the root.
@@ -31,12 +30,12 @@ impl RelPath {
         let text = text.into();
         let is_name =
             |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains(['\0', '\\']);
-        // Windows gives a meaning to `:`; elsewhere components are what `/` separates.
+        // On Windows, `:` has a meaning; elsewhere this only repeats the check of the parts.
         let is_plain = Path::new(&text).components().all(|part| matches!(part, Component::Normal(_)));
         if is_plain && text.split('/').all(is_name) { Ok(RelPath(text)) } else { Err(RelPathError(text)) }
     }
 
-    /// The path of `path` below `root`, if it is below it by its text.
+    /// `path` relative to `root`, if it is below it by its text.
     #[must_use]
     pub fn of(path: &Path, root: &Path) -> Option<RelPath> {
         let below = path.strip_prefix(root).ok()?;
@@ -50,14 +49,14 @@ impl RelPath {
         &self.0
     }
 
-    /// The path below `root`, by its text. Symbolic links are not looked at: for reading.
+    /// The path below `root` for reading; symbolic links are followed.
     #[must_use]
     pub fn below(&self, root: &Path) -> PathBuf {
         root.join(&self.0)
     }
 
-    /// The path below `root` for writing or removing: no directory on the way to it is a symbolic link. The last
-    /// name itself may be one, since renaming over it or unlinking it does not follow it.
+    /// The path below `root` for writing or removing; refuses symbolic links to directories on the way. The last name
+    /// may be a symbolic link, since renaming over it or removing it does not follow it.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] if a directory on the way is a symbolic link, or the error of the system.
@@ -66,8 +65,7 @@ impl RelPath {
         self.refuse_links(root, directories)
     }
 
-    /// The path below `root` for opening a file in place: neither a directory on the way to it nor the last name is a
-    /// symbolic link.
+    /// The path below `root` for opening a file in place; refuses symbolic links on the way and as the last name.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] if one of them is a symbolic link, or the error of the system.
@@ -75,13 +73,13 @@ impl RelPath {
         self.refuse_links(root, &self.0)
     }
 
-    /// The path below `root`, if none of these names on the way to it is a symbolic link.
+    /// The path below `root`, if none of these directories on the way is a symbolic link.
     fn refuse_links(&self, root: &Path, names: &str) -> io::Result<PathBuf> {
         let mut path = root.to_owned();
         for name in names.split('/').filter(|name| !name.is_empty()) {
             path.push(name);
             match path.symlink_metadata() {
-                Ok(found) if found.is_symlink() => return Err(followed(&path)),
+                Ok(found) if found.is_symlink() => return Err(link_error(&path)),
                 Ok(_) => {}
                 // The rest does not exist either.
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => break,
@@ -159,7 +157,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_accepted_stays_below_the_root(text in "[./a\\\\\0]{0,8}") {
+        fn every_accepted_path_stays_below_the_root(text in "[./a\\\\\0]{0,8}") {
             if let Ok(path) = RelPath::new(text) {
                 let joined = path.below(Path::new("/root"));
                 prop_assert!(joined.starts_with("/root") && joined != Path::new("/root"));

@@ -1,4 +1,4 @@
-//! A file that only grows by whole records, and that a resumed run continues where its checkpoint was.
+//! Files of records that a resumed run truncates to its checkpoint and continues.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{RelPath, SMALL_FILE, open_own};
+use crate::{RelPath, SMALL_FILE, open_no_follow};
 
 /// How a file is divided into records.
 pub trait RecordFormat {
@@ -18,8 +18,8 @@ pub trait RecordFormat {
     fn end_of_records(file: &mut File, length: u64) -> io::Result<u64>;
 }
 
-/// The longest end of a file that is looked through for a line break.
-const LONGEST_END: u64 = 4 * SMALL_FILE;
+/// The most that is searched for a line break at the end of a file.
+const SEARCHED: u64 = 4 * SMALL_FILE;
 
 /// Records that end with a line break.
 #[derive(Clone, Copy, Debug)]
@@ -38,10 +38,9 @@ impl RecordFormat for TextLines {
                 return Ok(start + at as u64 + 1);
             }
             end = start;
-            if length - end > LONGEST_END {
-                let error = format!(
-                    "its last {LONGEST_END} bytes hold no line break, so they are not of this program"
-                );
+            if length - end > SEARCHED {
+                let error =
+                    format!("its last {SEARCHED} bytes hold no line break, so they are not of this program");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, error));
             }
         }
@@ -49,22 +48,22 @@ impl RecordFormat for TextLines {
     }
 }
 
-/// How far a file was written, as a checkpoint holds it.
+/// The position in a file at a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilePosition {
-    /// The file, below the run's directory or the directory that the configuration names.
+    /// The file, relative to the run directory or to the directory in the configuration.
     pub file: RelPath,
     /// The length of its records in bytes.
     pub length: u64,
 }
 
 impl FilePosition {
-    /// Says what is missing of a file that holds `length` bytes of the records before this position.
+    /// A message if the file has only `length` bytes of the records before this position.
     #[must_use]
     pub fn missing(&self, path: &Path, length: u64) -> Option<String> {
         (length < self.length).then(|| {
             format!(
-                "{} has {length} bytes of the {} that it had at the checkpoint: what was written there before is missing",
+                "{} has {length} bytes of the {} that it had at the checkpoint; the rest is missing",
                 path.display(),
                 self.length
             )
@@ -72,8 +71,8 @@ impl FilePosition {
     }
 }
 
-/// A file of whole records: half a record, which a killed process may have left at its end, is cut off when the file is
-/// opened, and a record that cannot be written whole is not written at all.
+/// A file of whole records. Opening it cuts off an incomplete record, which a killed process may have left at the
+/// end, and a failed write leaves no incomplete record.
 #[derive(Debug)]
 pub struct ResumableFile<R> {
     path: PathBuf,
@@ -86,9 +85,9 @@ impl<R: RecordFormat> ResumableFile<R> {
     /// Opens a file at its end, or creates it. A symbolic link is not followed.
     ///
     /// # Errors
-    /// Those of [`open_own`].
+    /// Those of [`open_no_follow`].
     pub fn open(path: &Path) -> io::Result<Self> {
-        Self::of(path, open_own(path, OpenOptions::new().read(true).append(true).create(true))?)
+        Self::of(path, open_no_follow(path, OpenOptions::new().read(true).append(true).create(true))?)
     }
 
     /// Takes over an open file.
@@ -96,7 +95,7 @@ impl<R: RecordFormat> ResumableFile<R> {
     /// # Errors
     /// The error of the system.
     pub fn of(path: &Path, mut file: File) -> io::Result<Self> {
-        // A device or a pipe has no length, and nothing of it is read.
+        // A device or a pipe has length 0 and is not read.
         let there = file.metadata()?.len();
         let length = if there == 0 { 0 } else { R::end_of_records(&mut file, there)? };
         let mut file = ResumableFile { path: path.to_owned(), file, length: there, format: PhantomData };
@@ -116,8 +115,8 @@ impl<R: RecordFormat> ResumableFile<R> {
         self.length
     }
 
-    /// The end of the last whole record within the first `length` bytes. It is less than `length` where the file is
-    /// shorter, or where no record ends there because the file is damaged or was written by another process.
+    /// The end of the last whole record within the first `length` bytes. It is less than `length` if the file is
+    /// shorter, or if no record ends there because the file is damaged or was changed.
     ///
     /// # Errors
     /// The error of the system.
@@ -125,7 +124,7 @@ impl<R: RecordFormat> ResumableFile<R> {
         if length >= self.length { Ok(self.length) } else { R::end_of_records(&mut self.file, length) }
     }
 
-    /// Cuts off what stands behind `length` bytes, which must be the end of a record.
+    /// Truncates the file to `length` bytes, which must be the end of a record.
     ///
     /// # Errors
     /// The error of the system.
@@ -137,7 +136,7 @@ impl<R: RecordFormat> ResumableFile<R> {
         Ok(())
     }
 
-    /// The last record and where it begins; `None` if there is none, or if it is longer than [`SMALL_FILE`].
+    /// The last record and its start; `None` if there is none, or if it is longer than [`SMALL_FILE`].
     ///
     /// # Errors
     /// The error of the system.
@@ -153,7 +152,7 @@ impl<R: RecordFormat> ResumableFile<R> {
         Ok(Some((start, record)))
     }
 
-    /// Adds whole records, all of them or none.
+    /// Appends whole records, all of them or none.
     ///
     /// # Errors
     /// The error of the system.
@@ -161,13 +160,13 @@ impl<R: RecordFormat> ResumableFile<R> {
         let written = self.file.write_all(records);
         match written {
             Ok(()) => self.length += records.len() as u64,
-            // If that fails too, half a record is cut off when the file is opened next.
+            // If this fails too, the next `open` cuts off the incomplete record.
             Err(_) => drop(self.file.set_len(self.length)),
         }
         written
     }
 
-    /// Waits until everything is on the disk.
+    /// Syncs the file.
     ///
     /// # Errors
     /// The error of the system.

@@ -1,24 +1,24 @@
-//! Trying again after growing pauses.
+//! Retries with exponential backoff.
 
 use std::time::Duration;
 
-/// How often something is tried again, and how long the pauses are.
+/// Exponential backoff: the number of retries and the pauses between them.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
-    /// The first pause; every further one is twice as long as the one before.
+    /// The first pause; each further pause is twice as long.
     pub first: Duration,
     /// The longest pause.
     pub longest: Duration,
-    /// How many attempts follow the first.
+    /// The number of attempts after the first.
     pub retries: u32,
 }
 
 impl Backoff {
-    /// Tries until an attempt succeeds, the attempts are used up, or `pause` answers `false`. `pause` gets the error and
-    /// the time to wait, and decides whether another attempt is of any use.
+    /// Retries until an attempt succeeds, the attempts are used up, or `pause` returns `false`. `pause` receives the
+    /// error and the time to wait; it waits, and decides whether to retry.
     ///
     /// # Errors
-    /// The error of the last attempt, and how many there were.
+    /// The error of the last attempt, and the number of attempts.
     pub fn retry<T, E>(
         self,
         mut attempt: impl FnMut() -> Result<T, E>,

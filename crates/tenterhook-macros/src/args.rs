@@ -14,33 +14,33 @@ const POLICIES: &[(&str, &str)] = &[("abort", "ABORT"), ("warn", "WARN"), ("disa
 
 const RANKS: &[(&str, &str)] = &[("all", "All"), ("main", "Main"), ("local_main", "LocalMain")];
 
-/// What the attribute says; what it says wrongly counts as not said.
+/// The arguments of the attribute. Invalid ones are left out.
 #[derive(Default)]
 pub(crate) struct Args {
-    pub(crate) name: Option<Arg<LitStr>>,
-    pub(crate) reads: Option<Arg<Vec<LitStr>>>,
-    pub(crate) writes: Option<Arg<Vec<LitStr>>>,
-    pub(crate) monitors: Option<Arg<LitStr>>,
-    /// The variant of `Tier`.
+    pub(crate) name: Option<LitStr>,
+    pub(crate) reads: Vec<LitStr>,
+    pub(crate) writes: Vec<LitStr>,
+    pub(crate) monitors: Option<LitStr>,
+    /// A variant of `Tier`.
     pub(crate) tier: Option<Arg<Ident>>,
-    /// The constant of `Policy`.
-    pub(crate) on_error: Option<Arg<Ident>>,
-    /// The variant of `Ranks`.
-    pub(crate) ranks: Option<Arg<Ident>>,
-    /// The field that a checkpoint keeps.
+    /// A constant of `Policy`.
+    pub(crate) on_error: Option<Ident>,
+    /// A variant of `Ranks`.
+    pub(crate) ranks: Option<Ident>,
+    /// The field that is saved in checkpoints.
     pub(crate) state: Option<Arg<Ident>>,
-    /// The version of that field's schema.
+    /// The version of the field's schema.
     pub(crate) version: Option<Arg<u32>>,
 }
 
-/// A value and where its key is written.
+/// The value of an argument, and the position of its key.
 pub(crate) struct Arg<T> {
     pub(crate) key: Span,
     pub(crate) value: T,
 }
 
 impl Args {
-    /// Reads the arguments, adding to `errors` whatever is wrong with them.
+    /// Parses the arguments, and adds errors to `errors`.
     pub(crate) fn parse(tokens: TokenStream, errors: &mut Vec<Error>) -> Self {
         let mut args = Self::default();
         let mut seen: Vec<Ident> = Vec::new();
@@ -67,7 +67,7 @@ impl Args {
         if let (None, Some(version)) = (&args.state, &args.version) {
             errors.push(Error::new(
                 version.key,
-                "`version` is that of a `state`; name its field, as in `state = \"memory\"`",
+                "`version` belongs to a `state`; name its field, as in `state = \"memory\"`",
             ));
         }
         args
@@ -76,18 +76,13 @@ impl Args {
     fn set(&mut self, key: &Ident, value: Expr) -> syn::Result<()> {
         let span = key.span();
         match key.to_string().as_str() {
-            "name" => self.name = Some(Arg { key: span, value: filled(string(value)?, "name")? }),
-            "reads" => self.reads = Some(Arg { key: span, value: strings(value)? }),
-            "writes" => self.writes = Some(Arg { key: span, value: strings(value)? }),
-            "monitors" => self.monitors = Some(Arg { key: span, value: filled(string(value)?, "metric")? }),
+            "name" => self.name = Some(filled(string(value)?, "name")?),
+            "reads" => self.reads = strings(value)?,
+            "writes" => self.writes = strings(value)?,
+            "monitors" => self.monitors = Some(filled(string(value)?, "metric")?),
             "tier" => self.tier = Some(Arg { key: span, value: one_of(TIERS, "tier", &string(value)?)? }),
-            "on_error" => {
-                self.on_error = Some(Arg { key: span, value: one_of(POLICIES, "policy", &string(value)?)? });
-            }
-            "ranks" => {
-                self.ranks =
-                    Some(Arg { key: span, value: one_of(RANKS, "choice of ranks", &string(value)?)? });
-            }
+            "on_error" => self.on_error = Some(one_of(POLICIES, "policy", &string(value)?)?),
+            "ranks" => self.ranks = Some(one_of(RANKS, "choice of ranks", &string(value)?)?),
             "state" => self.state = Some(Arg { key: span, value: field(&string(value)?)? }),
             "version" => self.version = Some(Arg { key: span, value: whole_number(value)? }),
             unknown => {
@@ -100,7 +95,7 @@ impl Args {
     }
 }
 
-/// The item that a word stands for.
+/// The item with this name.
 fn one_of(known: &[(&str, &str)], what: &str, given: &LitStr) -> syn::Result<Ident> {
     let value = given.value();
     if let Some((_, item)) = known.iter().find(|(name, _)| *name == value) {
@@ -125,7 +120,7 @@ fn filled(string: LitStr, what: &str) -> syn::Result<LitStr> {
 
 fn field(given: &LitStr) -> syn::Result<Ident> {
     given.parse_with(Ident::parse_any).map_err(|_| {
-        let message = format!("`{}` is no field's name", given.value());
+        let message = format!("`{}` is not the name of a field", given.value());
         Error::new(given.span(), message)
     })
 }
@@ -153,7 +148,7 @@ fn strings(value: Expr) -> syn::Result<Vec<LitStr>> {
     }
 }
 
-/// A value that came through a `macro_rules!` macro is wrapped in an invisible group.
+/// Unwraps a value from the invisible group that a `macro_rules!` macro puts around it.
 fn ungrouped(value: Expr) -> Expr {
     match value {
         Expr::Group(group) => ungrouped(*group.expr),
@@ -173,15 +168,17 @@ mod tests {
         (args, errors.iter().map(ToString::to_string).collect())
     }
 
-    fn keys(arg: Option<Arg<Vec<LitStr>>>) -> Vec<String> {
-        arg.map(|arg| arg.value.iter().map(LitStr::value).collect()).unwrap_or_default()
+    fn keys(arg: &[LitStr]) -> Vec<String> {
+        arg.iter().map(LitStr::value).collect()
     }
 
     #[test]
-    fn nothing_is_a_fine_thing_to_say() {
+    fn all_arguments_are_optional() {
         let (args, errors) = parse(quote!());
         assert!(errors.is_empty());
-        assert!(args.name.is_none() && args.reads.is_none() && args.writes.is_none() && args.tier.is_none());
+        assert!(
+            args.name.is_none() && args.reads.is_empty() && args.writes.is_empty() && args.tier.is_none()
+        );
     }
 
     #[test]
@@ -189,9 +186,9 @@ mod tests {
         let (args, errors) =
             parse(quote!(tier = "built_in", writes = ["best",], reads = ["a", "b"], name = "stop",));
         assert!(errors.is_empty(), "{errors:?}");
-        assert_eq!(args.name.map(|arg| arg.value.value()).as_deref(), Some("stop"));
-        assert_eq!(keys(args.reads), ["a", "b"]);
-        assert_eq!(keys(args.writes), ["best"]);
+        assert_eq!(args.name.map(|name| name.value()).as_deref(), Some("stop"));
+        assert_eq!(keys(&args.reads), ["a", "b"]);
+        assert_eq!(keys(&args.writes), ["best"]);
         assert_eq!(args.tier.map(|arg| arg.value.to_string()).as_deref(), Some("BuiltIn"));
     }
 
@@ -214,10 +211,10 @@ mod tests {
     }
 
     #[test]
-    fn every_wrong_argument_is_reported_and_the_right_ones_are_kept() {
+    fn every_invalid_argument_is_reported_and_the_valid_ones_are_kept() {
         let (args, errors) = parse(quote!(nmae = "x", reads = "a", tier = 3, writes = ["best"]));
         assert_eq!(errors.len(), 3, "{errors:?}");
-        assert_eq!(keys(args.writes), ["best"]);
+        assert_eq!(keys(&args.writes), ["best"]);
     }
 
     #[test]
@@ -231,16 +228,16 @@ mod tests {
     fn an_argument_given_twice_is_refused() {
         let (args, errors) = parse(quote!(name = "a", name = "b"));
         assert_eq!(errors, ["`name` is given twice"]);
-        assert_eq!(args.name.map(|arg| arg.value.value()).as_deref(), Some("a"));
+        assert_eq!(args.name.map(|name| name.value()).as_deref(), Some("a"));
     }
 
     #[test]
-    fn a_state_is_a_field_and_its_version_a_number_that_does_not_stand_alone() {
+    fn state_is_a_field_and_version_a_number_that_requires_it() {
         let (args, errors) = parse(quote!(state = "memory", version = 3));
         assert!(errors.is_empty(), "{errors:?}");
         assert_eq!(args.state.map(|arg| arg.value.to_string()).as_deref(), Some("memory"));
         assert_eq!(args.version.map(|arg| arg.value), Some(3));
-        assert_eq!(parse(quote!(state = "a b")).1, ["`a b` is no field's name"]);
+        assert_eq!(parse(quote!(state = "a b")).1, ["`a b` is not the name of a field"]);
         assert!(parse(quote!(version = 2)).1[0].contains("`state = \"memory\"`"));
         assert!(parse(quote!(state = "m", version = "2")).1[0].contains("whole number"));
     }

@@ -1,4 +1,4 @@
-//! What the macros expand to.
+//! The expansions of the macros.
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote};
@@ -15,9 +15,10 @@ use crate::naming;
 const PLACE: &str =
     "`#[hook]` goes on `impl Observer for ..`, `impl Controller for ..` or `impl UpdateHook for ..`";
 
-/// The expansion of `#[hook(args)] item`, where `krate` is the path of tenterhook in the calling crate.
+/// Expands `#[hook(args)] item`. `krate` is the path of tenterhook in the calling crate.
 ///
-/// With errors, all of them and what is right of the implementation, so that no others follow from its lack.
+/// If there are errors, the expansion contains all of them and the valid part of the implementation, so that
+/// no further errors follow.
 pub(crate) fn expand(krate: &TokenStream, args: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Vec::new();
     let args = Args::parse(args, &mut errors);
@@ -40,7 +41,7 @@ pub(crate) fn expand(krate: &TokenStream, args: TokenStream, item: TokenStream) 
     quote!(#errors #expansion)
 }
 
-/// The expansion of `handler_table!(input)`.
+/// Expands `handler_table!(input)`.
 pub(crate) fn handler_table(input: &TokenStream) -> TokenStream {
     if !input.is_empty() {
         return Error::new_spanned(input, "`handler_table!` takes no arguments").into_compile_error();
@@ -49,7 +50,7 @@ pub(crate) fn handler_table(input: &TokenStream) -> TokenStream {
     quote!(&[#(#rows),*])
 }
 
-/// The kinds of hooks that the attribute knows.
+/// The kinds of hooks that the attribute supports.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Observer,
@@ -76,7 +77,7 @@ impl Kind {
         }
     }
 
-    /// What a handler of this kind returns, and how its body ends where there is nothing to say.
+    /// The return type of a handler, and the expression that returns nothing special.
     fn returns(self, handler: &Handler) -> (&'static str, &'static str) {
         if self == Kind::Controller && handler.steers {
             ("HookResult<Decision>", "Ok(Decision::CONTINUE)")
@@ -86,7 +87,7 @@ impl Kind {
     }
 }
 
-/// The implementation as it is written, without what is wrong in it, and beside it that of `Hook`.
+/// Expands to the implementation without its invalid members, and to an implementation of `Hook`.
 fn expand_impl(krate: &TokenStream, args: &Args, mut item: ItemImpl, errors: &mut Vec<Error>) -> TokenStream {
     let Some((not, path, _)) = &item.trait_ else {
         errors.push(Error::new_spanned(&item.self_ty, format!("this implements no trait; {PLACE}")));
@@ -95,7 +96,7 @@ fn expand_impl(krate: &TokenStream, args: &Args, mut item: ItemImpl, errors: &mu
     let last = path.segments.last();
     let kind = last.and_then(|segment| Kind::of(&segment.ident.unraw().to_string()));
     let Some(kind) = kind.filter(|_| not.is_none()) else {
-        errors.push(Error::new_spanned(path, format!("this is no kind of hook; {PLACE}")));
+        errors.push(Error::new_spanned(path, format!("this is not a kind of hook; {PLACE}")));
         return TokenStream::new();
     };
     if let Some(segment) = last
@@ -125,22 +126,22 @@ fn expand_impl(krate: &TokenStream, args: &Args, mut item: ItemImpl, errors: &mu
 struct HookImpl<'a> {
     krate: &'a TokenStream,
     args: &'a Args,
-    /// The trait as it is written.
+    /// The path of the trait.
     path: Path,
     /// The name of the type, if it has one.
     ty: Option<String>,
     kind: Kind,
 }
 
-/// A written method: its name and the conditions that it is compiled under.
+/// A method of the implementation with its `cfg` attributes.
 struct Written {
     name: String,
     cfgs: Vec<Attribute>,
 }
 
 impl HookImpl<'_> {
-    /// Leaves wrong items out of the implementation, adds those that the attribute provides, and returns the methods of
-    /// `Hook`.
+    /// Removes invalid members from the implementation, adds those that the attribute generates, and returns
+    /// the methods of `Hook`.
     fn fill(&self, item: &mut ItemImpl, errors: &mut Vec<Error>) -> TokenStream {
         let mut written = Vec::new();
         item.items.retain(|member| match member {
@@ -158,12 +159,12 @@ impl HookImpl<'_> {
                 errors.push(Error::new_spanned(member, message));
                 false
             }
-            // Such as a method without a body: the compiler says what is wrong with it.
+            // The compiler reports other members, such as a method without a body.
             _ => true,
         });
         for (name, key, method) in self.state() {
             if written.iter().any(|(written, _)| written.name == name) {
-                let message = format!("this is what `fn {name}` below says too; keep one of the two");
+                let message = format!("`fn {name}` below does the same; keep one of the two");
                 errors.push(Error::new(key, message));
                 continue;
             }
@@ -180,7 +181,7 @@ impl HookImpl<'_> {
         quote!(#spec #deliver #forwards)
     }
 
-    /// What is wrong with a written method.
+    /// Checks a method.
     fn check(&self, name: &str, method: &ImplItemFn) -> syn::Result<()> {
         let (ident, ty) = (&method.sig.ident, self.ty.as_deref().unwrap_or("T"));
         let wrong = |message: String| Err(Error::new(ident.span(), message));
@@ -213,12 +214,12 @@ impl HookImpl<'_> {
         Ok(())
     }
 
-    /// `Hook::spec`: what the attribute says and the handlers ask for, and then what the hook declares itself.
+    /// Generates `Hook::spec` from the arguments and the handlers, followed by the hook's own `declare`.
     fn spec(&self, ty: &Type, written: &[Written]) -> syn::Result<TokenStream> {
         let (krate, path) = (self.krate, &self.path);
         let Args { name, reads, writes, monitors, tier, on_error, ranks, .. } = self.args;
         let name = match (name, &self.ty) {
-            (Some(Arg { value, .. }), _) => value.value(),
+            (Some(name), _) => name.value(),
             (None, Some(ty)) => naming::snake(ty),
             (None, None) => {
                 let message = "this type has no name to call the hook by; write `#[hook(name = \"..\")]`";
@@ -226,12 +227,8 @@ impl HookImpl<'_> {
             }
         };
         let constructor = format_ident!("{}", self.kind.constructor());
-        let reads = reads.iter().flat_map(|reads| &reads.value);
-        let writes = writes.iter().flat_map(|writes| &writes.value);
-        let monitors = monitors.iter().map(|metric| &metric.value);
+        let (monitors, policy, ranks) = (monitors.iter(), on_error.iter(), ranks.iter());
         let tier = tier.iter().map(|tier| &tier.value);
-        let policy = on_error.iter().map(|policy| &policy.value);
-        let ranks = ranks.iter().map(|ranks| &ranks.value);
         let wants = handled(written).map(
             |(Written { cfgs, .. }, event)| quote!(#(#cfgs)* let spec = spec.wants(#krate::Event::#event);),
         );
@@ -247,7 +244,7 @@ impl HookImpl<'_> {
         })
     }
 
-    /// `Hook::deliver`: the written handlers, each at its event.
+    /// Generates `Hook::deliver`, which calls the handler of the event.
     fn deliver(&self, written: &[Written]) -> TokenStream {
         let (krate, path) = (self.krate, &self.path);
         let arms: Vec<_> = handled(written)
@@ -255,7 +252,7 @@ impl HookImpl<'_> {
                 let handler = format_ident!("{name}");
                 quote! {
                     #(#cfgs)*
-                    #krate::EventRef::#event(cx) => #krate::hook::reply(<Self as #path>::#handler(self, cx)),
+                    #krate::EventRef::#event(cx) => #krate::hook::event_result(<Self as #path>::#handler(self, cx)),
                 }
             })
             .collect();
@@ -264,7 +261,7 @@ impl HookImpl<'_> {
         }
         quote! {
             #[inline]
-            fn deliver(&mut self, event: #krate::EventRef<'_>) -> #krate::hook::Reply {
+            fn deliver(&mut self, event: #krate::EventRef<'_>) -> #krate::hook::EventResult {
                 match event {
                     #(#arms)*
                     _ => ::std::result::Result::Ok(()),
@@ -273,7 +270,7 @@ impl HookImpl<'_> {
         }
     }
 
-    /// The other methods of `Hook`, where the hook has its own.
+    /// Generates the other methods of `Hook` that the hook implements.
     fn forwards(&self, written: &[Written]) -> TokenStream {
         let (krate, path) = (self.krate, &self.path);
         let forward = |Written { name, cfgs }: &Written| {
@@ -283,7 +280,7 @@ impl HookImpl<'_> {
                     quote!(gradients, cx),
                 ),
                 "wants_point" => (quote!((&self, point: &str) -> bool), quote!(point)),
-                "listens" => (
+                "wants_activations" => (
                     quote!((&self, phase: #krate::Phase, progress: &#krate::Progress) -> bool),
                     quote!(phase, progress),
                 ),
@@ -295,7 +292,9 @@ impl HookImpl<'_> {
                     (quote!((&self, state: &#krate::State) -> #krate::HookResult), quote!(state))
                 }
                 "finish" => (quote!((&mut self) -> #krate::HookResult), quote!()),
-                "sent" => (quote!((&self) -> ::std::option::Option<#krate::Sent>), quote!()),
+                "delivery_stats" => {
+                    (quote!((&self) -> ::std::option::Option<#krate::DeliveryStats>), quote!())
+                }
                 _ => return None,
             };
             let method = format_ident!("{name}");
@@ -304,7 +303,8 @@ impl HookImpl<'_> {
         written.iter().filter_map(forward).collect()
     }
 
-    /// The methods that keep a field in checkpoints, each with its name and where the argument is written.
+    /// Generates the methods that save a field in checkpoints, each with its name and the position of the
+    /// argument.
     fn state(&self) -> Vec<(&'static str, Span, ImplItem)> {
         let Some(Arg { key, value }) = &self.args.state else { return Vec::new() };
         let krate = self.krate;
@@ -329,12 +329,12 @@ impl HookImpl<'_> {
     }
 }
 
-/// The handlers among the written methods, each with its event.
+/// The handlers among the methods, each with its event.
 fn handled(written: &[Written]) -> impl Iterator<Item = (&Written, Ident)> {
     written.iter().filter_map(|it| Some((it, format_ident!("{}", handlers::find(&it.name)?.event()))))
 }
 
-/// Whether a return type is written with `Decision` in it.
+/// Whether a return type contains `Decision`.
 fn names_a_decision(output: &ReturnType) -> bool {
     fn is_in(tokens: TokenStream) -> bool {
         tokens.into_iter().any(|token| match token {

@@ -1,16 +1,16 @@
-//! The handlers a hook may have, and which of them a wrong name was meant to be.
+//! The handlers of hooks, and suggestions for misspelt names.
 
 use crate::naming;
 
-/// A method of a hook that is called at an event.
+/// A handler: a method of a hook that is called at an event.
 pub(crate) struct Handler {
     pub(crate) name: &'static str,
-    /// Whether a controller's verdict is asked for here; if not, the handler only watches.
+    /// Whether a controller can decide at the event.
     pub(crate) steers: bool,
 }
 
 impl Handler {
-    /// The name of its event, which is also that of its context: `TrainEnd` for `on_train_end`.
+    /// The name of the event and of its context: `TrainEnd` for `on_train_end`.
     pub(crate) fn event(&self) -> String {
         naming::camel(self.name.strip_prefix("on_").unwrap_or(self.name))
     }
@@ -24,7 +24,7 @@ const fn watches(name: &'static str) -> Handler {
     Handler { name, steers: false }
 }
 
-/// Every handler, in the order of `Event`.
+/// All handlers, in the order of `Event`.
 pub(crate) const HANDLERS: &[Handler] = &[
     steers("setup"),
     watches("teardown"),
@@ -80,15 +80,15 @@ pub(crate) const HANDLERS: &[Handler] = &[
 pub(crate) const OTHER_METHODS: &[&str] = &[
     "declare",
     "wants_point",
-    "listens",
+    "wants_activations",
     "state_dict",
     "load_state_dict",
     "check_state_dict",
     "finish",
-    "sent",
+    "delivery_stats",
 ];
 
-/// What other frameworks call a method, and what it is called here.
+/// Names of methods in other frameworks, and their names here.
 const FOREIGN: &[(&str, &str)] = &[
     ("on_train_begin", "on_train_start"),
     ("on_training_start", "on_train_start"),
@@ -137,7 +137,7 @@ const FOREIGN: &[(&str, &str)] = &[
     ("after_step", "on_after_optimizer_step"),
 ];
 
-/// Words of other frameworks, and the words the handlers are named with.
+/// Words in the names of other frameworks, and the words used here.
 const WORDS: &[(&str, &str)] = &[
     ("begin", "start"),
     ("finish", "end"),
@@ -154,29 +154,29 @@ const WORDS: &[(&str, &str)] = &[
     ("ckpt", "checkpoint"),
 ];
 
-/// The handler of that name.
+/// The handler of this name.
 pub(crate) fn find(name: &str) -> Option<&'static Handler> {
     HANDLERS.iter().find(|handler| handler.name == name)
 }
 
-/// What to tell the author of `fn name` in the hook `ty`, which is neither a handler nor another method.
+/// The error for `fn name` in the hook `ty`, which is neither a handler nor another method of hooks.
 pub(crate) fn complaint(name: &str, ty: &str) -> String {
     let advice = match suggestion(name) {
         Some(meant) => format!("did you mean `{meant}`?"),
-        None if name.starts_with("on_") => "handlers are: see Event".into(),
+        None if name.starts_with("on_") => "see `Event` for all handlers".into(),
         None => format!("helper methods belong in a plain `impl {ty}` block"),
     };
     format!("`{name}` is not a handler of a hook; {advice}")
 }
 
-/// The method that `name` was most likely meant to be.
+/// The method that was most likely meant by `name`.
 pub(crate) fn suggestion(name: &str) -> Option<&'static str> {
     let reworded = reword(name);
     let mut spellings = vec![name.to_owned(), reworded.clone()];
     if let Some(bare) = name.strip_prefix("on_") {
         spellings.push(bare.into());
     } else if name.contains('_') {
-        // Not for single words: `log` and `save` are helpers more often than `on_log` and `on_save`.
+        // Not for single words: `log` and `save` are usually helpers, not misspelt `on_log` and `on_save`.
         spellings.extend([format!("on_{name}"), format!("on_{reworded}")]);
     }
     let translated = |name: &String| {
@@ -186,7 +186,7 @@ pub(crate) fn suggestion(name: &str) -> Option<&'static str> {
     spellings.iter().find_map(translated).or_else(|| nearest_within_a_third(&reworded))
 }
 
-/// The one of `known` that takes the fewest edits to reach from `name`, and how many it takes.
+/// The known name with the smallest edit distance from `name`, and the distance.
 pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<(&'a str, usize)> {
     known.map(|known| (known, strsim::damerau_levenshtein(name, known))).min_by_key(|(_, edits)| *edits)
 }
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn every_handler_is_found_again_after_a_slip_of_the_hand() {
+    fn every_handler_is_suggested_for_a_typo() {
         for method in methods() {
             let (head, tail) = method.split_at(method.len() - 2);
             let swapped = format!("{head}{}", tail.chars().rev().collect::<String>());
@@ -279,14 +279,14 @@ mod tests {
     }
 
     #[test]
-    fn a_complaint_names_the_way_out() {
+    fn the_error_for_an_unknown_method_contains_a_fix() {
         assert_eq!(
             complaint("on_training_end", "Stop"),
             "`on_training_end` is not a handler of a hook; did you mean `on_train_end`?"
         );
         assert_eq!(
             complaint("on_quantum_leap", "Stop"),
-            "`on_quantum_leap` is not a handler of a hook; handlers are: see Event"
+            "`on_quantum_leap` is not a handler of a hook; see `Event` for all handlers"
         );
         assert_eq!(
             complaint("is_better", "Stop"),

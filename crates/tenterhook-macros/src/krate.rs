@@ -1,4 +1,4 @@
-//! Under which path the calling crate reaches the types of tenterhook.
+//! The path of tenterhook in the calling crate.
 
 use proc_macro_crate::FoundCrate;
 use proc_macro2::{Span, TokenStream};
@@ -7,10 +7,11 @@ use quote::{format_ident, quote};
 const FACADE: &str = "tenterhook";
 const CORE: &str = "tenterhook-core";
 
-/// The path of the crate that an expansion names, given how the calling crate depends on a package.
+/// The path of the crate that the expansion refers to. `lookup` returns how the calling crate depends on a
+/// package.
 pub(crate) fn path(lookup: impl Fn(&str) -> Option<FoundCrate>) -> syn::Result<TokenStream> {
     let core = lookup(CORE);
-    // The core crate may list the facade among its development dependencies, but cannot name it.
+    // The core crate may have the facade as a development dependency, but cannot refer to it.
     if core == Some(FoundCrate::Itself) {
         return Ok(quote!(::tenterhook_core));
     }

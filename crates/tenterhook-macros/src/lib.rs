@@ -1,6 +1,7 @@
-//! The `#[hook]` attribute of tenterhook: reads off a hook's methods which events it wants.
+//! The `#[hook]` attribute of tenterhook, which derives the events that a hook wants from its handlers.
 //!
-//! Use it through the `tenterhook` crate, which re-exports it next to the types that its expansion names.
+//! Use it through the `tenterhook` crate, which re-exports it together with the types that its expansion
+//! refers to.
 
 mod args;
 mod expand;
@@ -13,8 +14,8 @@ use proc_macro_crate::crate_name;
 
 /// Makes a hook of `impl Observer for T`, `impl Controller for T` or `impl UpdateHook for T`.
 ///
-/// The implementation stays as it is written. Beside it the attribute implements `Hook`, which the runner calls: the list
-/// of wanted events is read off the handlers that are there, and the name is the type's.
+/// The attribute leaves the implementation unchanged and adds one of `Hook`, the trait that the runner calls.
+/// The hook wants the events whose handlers are implemented, and is named after its type.
 ///
 /// ```ignore
 /// #[hook]
@@ -33,32 +34,33 @@ use proc_macro_crate::crate_name;
 /// }
 /// ```
 ///
-/// A handler under `#[cfg(..)]` asks for its event under the same condition.
+/// A handler with `#[cfg(..)]` makes the hook want its event under the same condition.
 ///
 /// # Arguments
 ///
-/// All are optional. What depends on a hook's options is added in `fn declare`.
+/// All arguments are optional. Declare what depends on the hook's options in `fn declare`.
 ///
-/// | argument | says | when absent |
+/// | argument | meaning | default |
 /// |---|---|---|
 /// | `name = ".."` | the hook's name | the type's name in snake case: `EarlyStopping` is `early_stopping` |
-/// | `reads = [".."]`, `writes = [".."]` | the metrics and places on the board that it reads and writes | none |
-/// | `monitors = ".."` | the metric that it monitors | none |
-/// | `on_error = "abort"`, `"warn"` or `"disable"` | what its errors do | `"disable"` for observers, else `"abort"` |
-/// | `tier = "user"`, `"built_in"` or `"monitor"` | its place among the hooks; not for update hooks | `"user"` |
-/// | `ranks = "all"`, `"main"` or `"local_main"` | on which ranks it runs | `"all"` |
-/// | `state = "field"`, `version = 1` | the field that a checkpoint keeps | no state |
+/// | `reads = [".."]`, `writes = [".."]` | metrics and blackboard keys that the hook reads and writes | none |
+/// | `monitors = ".."` | the metric that the hook monitors | none |
+/// | `on_error = "abort"`, `"warn"` or `"disable"` | what an error of the hook does to the run | `"disable"` for observers, otherwise `"abort"` |
+/// | `tier = "user"`, `"built_in"` or `"monitor"` | the hook's place in the order of hooks; not for update hooks | `"user"` |
+/// | `ranks = "all"`, `"main"` or `"local_main"` | ranks on which the hook runs | `"all"` |
+/// | `state = "field"`, `version = 1` | field that is saved in checkpoints, and the version of its schema | no state |
 ///
 /// # Methods
 ///
-/// The block of an observer or a controller holds handlers and, where wanted, `declare`, `wants_point`, `listens`,
-/// `state_dict`, `load_state_dict`, `check_state_dict`, `finish` and `sent`. Any other method is an error that names the nearest of these;
-/// helper methods go in a plain `impl T` block. Associated types, constants and macro calls are errors too.
+/// The block of an observer or a controller contains handlers and, optionally, `declare`, `wants_point`,
+/// `wants_activations`, `state_dict`, `load_state_dict`, `check_state_dict`, `finish` and `sent`. Any other
+/// method is an error with a suggestion; helper methods belong in a plain `impl T` block. Associated types,
+/// constants and macro calls are errors, too.
 ///
 /// # The calling crate
 ///
-/// It must list `tenterhook` or `tenterhook-core` in its `Cargo.toml`, renamed if it likes. Where both are
-/// listed the expansion names `tenterhook`, even if only the development dependencies list it.
+/// The calling crate must depend on `tenterhook` or `tenterhook-core`, possibly under another name. If it
+/// depends on both, the expansion refers to `tenterhook`, even if that is a development dependency.
 #[proc_macro_attribute]
 pub fn hook(args: TokenStream, item: TokenStream) -> TokenStream {
     match krate::path(|name| crate_name(name).ok()) {
@@ -67,9 +69,9 @@ pub fn hook(args: TokenStream, item: TokenStream) -> TokenStream {
     }
 }
 
-/// Expands to the handlers `#[hook]` knows, as `&[(name, steers)]` in their order.
+/// Expands to the handlers that `#[hook]` knows, in order, as `&[(name, steers)]`.
 ///
-/// For the core crate, which asserts at compile time that its own table is the same.
+/// For the core crate, which compares it with its table of events at compile time.
 ///
 /// ```ignore
 /// const HANDLERS: &[(&str, bool)] = handler_table!();

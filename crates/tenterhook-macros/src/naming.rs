@@ -1,6 +1,6 @@
-//! Names in one case made from names in the other.
+//! Converts names between snake case and camel case.
 
-/// `EarlyStopping` as `early_stopping`, `HTTPPing` as `http_ping`.
+/// Converts `EarlyStopping` to `early_stopping`, `HTTPPing` to `http_ping`.
 pub(crate) fn snake(camel: &str) -> String {
     let chars: Vec<char> = camel.chars().collect();
     let mut out = String::with_capacity(camel.len() + 4);
@@ -8,7 +8,7 @@ pub(crate) fn snake(camel: &str) -> String {
         let before = i.checked_sub(1).and_then(|i| chars.get(i));
         let word_starts = c.is_uppercase()
             && before.is_some_and(|before| {
-                // The last capital of a run starts the word that follows it: `HTTP|Ping`.
+                // The last capital of a sequence starts the next word: `HTTP|Ping`.
                 let run_ends = before.is_uppercase() && chars.get(i + 1).is_some_and(|c| c.is_lowercase());
                 before.is_lowercase() || before.is_numeric() || run_ends
             });
@@ -20,7 +20,7 @@ pub(crate) fn snake(camel: &str) -> String {
     out
 }
 
-/// `train_batch_end` as `TrainBatchEnd`.
+/// Converts `train_batch_end` to `TrainBatchEnd`.
 pub(crate) fn camel(snake: &str) -> String {
     let capitalised = |word: &str| {
         let mut chars = word.chars();

@@ -1,27 +1,27 @@
-//! The `[loader]` table, the same for every task.
+//! The `[loader]` table, which all tasks share.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook::data::Batches;
+use tenterhook::memory::Estimate;
 use tenterhook::task::Problem;
 
-/// More threads than this are a mistake.
-const MOST_THREADS: usize = 1024;
+const MAX_THREADS: usize = 1024;
 
 /// How samples become batches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LoaderOptions {
-    /// Samples in a batch.
+    /// Samples per batch.
     pub batch_size: usize,
-    /// Whether the training samples come in another order in every epoch, as the seed says.
+    /// Shuffles the training samples in every epoch. The order depends on the seed only.
     pub shuffle: bool,
-    /// Whether a last batch that is not full is left out of training.
+    /// Drops the last training batch of an epoch if it is incomplete.
     pub drop_last: bool,
-    /// Threads that load ahead of training; 0 loads in between. The batches are the same for any number.
+    /// Worker threads that load batches; 0 loads them in the training thread. The batches do not depend on the number.
     #[schemars(extend("x-harmless-change" = true))]
     pub threads: usize,
-    /// How many batches they are ahead at most.
+    /// Batches that the worker threads load in advance.
     #[schemars(extend("x-harmless-change" = true))]
     pub prefetch: usize,
 }
@@ -33,7 +33,7 @@ impl Default for LoaderOptions {
 }
 
 impl LoaderOptions {
-    /// Everything that is wrong with them.
+    /// All options that cannot work.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
@@ -44,39 +44,42 @@ impl LoaderOptions {
             let fix = "raise it, or set `threads = 0`";
             problems.push(Problem::new("loader.prefetch", "threads must be at least 1 batch ahead").fix(fix));
         }
-        if self.threads > MOST_THREADS {
+        if self.threads > MAX_THREADS {
             let message = format!("{} threads are more than a machine can use", self.threads);
-            problems.push(Problem::new("loader.threads", message).fix(format!("set at most {MOST_THREADS}")));
+            problems.push(Problem::new("loader.threads", message).fix(format!("set at most {MAX_THREADS}")));
         }
         problems
     }
 
-    /// How many samples a batch has at most, of this many samples, and how many batches are in memory at once.
-    pub(crate) fn largest_batch(&self, samples: usize) -> (f64, f64) {
-        let size = self.batch_size.min(samples);
-        let batches = samples.checked_div(size).unwrap_or(0).saturating_add(1);
-        let ahead = if self.threads == 0 { 0 } else { self.prefetch.min(batches) };
-        (size as f64, ahead as f64 + 1.0)
+    /// The size of the largest batch of this many samples.
+    pub(crate) fn largest_batch(&self, samples: usize) -> f64 {
+        self.batch_size.min(samples) as f64
     }
 
-    /// A batch of this many samples, in usual batches, for [`Estimate::part_of`](tenterhook::memory::Estimate::part_of).
-    pub(crate) fn batch_size(batch: f64) -> (&'static str, f64) {
+    /// The key of the batch size and how many times the default a batch of this size is, for
+    /// [`Estimate::part_of`].
+    pub(crate) fn batch_size_key(batch: f64) -> (&'static str, f64) {
         ("loader.batch_size", batch / LoaderOptions::default().batch_size as f64)
     }
 
-    /// The keys that the batches loaded ahead depend on, where a batch has this many samples.
-    pub(crate) fn sizes_ahead(&self, batch: f64) -> [(&'static str, f64); 2] {
-        let usual = LoaderOptions::default().prefetch as f64;
-        [LoaderOptions::batch_size(batch), ("loader.prefetch", self.prefetch as f64 / usual)]
+    /// Adds the memory of the current batch and of those that are prefetched.
+    pub(crate) fn with_batches(&self, estimate: Estimate, samples: usize, bytes_of_sample: f64) -> Estimate {
+        let batch = self.batch_size.min(samples);
+        let batches = samples.checked_div(batch).unwrap_or(0).saturating_add(1);
+        let prefetched = if self.threads == 0 { 0 } else { self.prefetch.min(batches) };
+        let prefetch = self.prefetch as f64 / LoaderOptions::default().prefetch as f64;
+        let keys = [LoaderOptions::batch_size_key(batch as f64), ("loader.prefetch", prefetch)];
+        let bytes = bytes_of_sample * batch as f64 * (prefetched as f64 + 1.0);
+        estimate.part_of(&keys, "the batches that are loaded ahead", bytes)
     }
 
-    /// A loader to train on.
+    /// The loader of the training set.
     pub(crate) fn training<B: Send + 'static>(&self, batches: Batches<B>, seed: u64) -> Batches<B> {
         let batches = if self.shuffle { batches.shuffled(seed) } else { batches };
         self.evaluating(if self.drop_last { batches.drop_last() } else { batches })
     }
 
-    /// A loader to evaluate on: in order, and all of it.
+    /// The loader of an evaluation: all samples in order.
     pub(crate) fn evaluating<B: Send + 'static>(&self, batches: Batches<B>) -> Batches<B> {
         batches.size(self.batch_size).threads(self.threads).prefetch(self.prefetch)
     }

@@ -1,8 +1,8 @@
-//! Test a hook without a trainer: made-up contexts, scripted events, and what the hook decided, logged
-//! and kept.
+//! Test a hook without a trainer: set the state of a simulated run, deliver events, and look at what the hook decided, logged
+//! and saved.
 //!
-//! **Invariant.** Events are delivered by the real runner, so what a test sees of policies, disabling and
-//! toggles is what a run will do. Only the run around the hook is made up.
+//! **Invariant.** Events are delivered by the real runner, so policies, disabling and toggles behave as in a real run. Only the
+//! run around the hook is simulated.
 //!
 //! # A test, from beginning to end
 //!
@@ -69,23 +69,22 @@
 //!
 //! | question | answer |
 //! |---|---|
-//! | how do I say what the event finds? | the setters of [`Rig`] |
-//! | how do I send a whole run? | [`Fit`], [`Rig::play`] |
-//! | does my hook resume to the same? | [`check_resume`]; by hand, [`Rig::resumed`] |
-//! | what did it do wrong, and what came of it? | [`Rig::failures`], [`Reply::failure`] |
+//! | how do I set the values of a context? | the setters of [`Rig`] |
+//! | how do I deliver the events of a whole run? | [`FitScript`], [`Rig::play`] |
+//! | does my hook resume exactly? | [`check_resume`]; by hand, [`Rig::resumed`] |
+//! | how did it fail, and what did the policy do? | [`Rig::failures`], [`Delivery::failure`] |
 //! | parameters, gradients, activations? | [`NamedTensors`] |
 //!
-//! With the cargo feature `trainer` there is also what tests of a trainer need: `recording`, a toy that records every call,
-//! `ranks`, a strategy whose ranks are threads of one process, and `Scenario`, which `tenter trace FILE.json` runs.
+//! The cargo feature `trainer` adds what tests of a trainer need: `recording`, a toy that records every call, `ranks`, a strategy
+//! whose ranks are threads of one process, and `Scenario`, which `tenter trace FILE.json` runs.
 
-// Only one place prints, which makes untrusted text harmless.
+// Printing is done in one place of the app, which escapes untrusted text.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod events;
-mod findings;
-mod given;
-mod kinds;
+mod fit_script;
 mod model;
+mod outcomes;
 mod probe;
 #[cfg(feature = "trainer")]
 pub mod ranks;
@@ -95,14 +94,14 @@ mod resume;
 mod rig;
 #[cfg(feature = "trainer")]
 mod scenario;
-mod script;
-mod world;
+mod setters;
+mod simulated_run;
 
-pub use findings::{Effect, Failed, Reply};
+pub use fit_script::{FitScript, ScriptEntry};
+pub use outcomes::{Delivery, FailureEffect, RecordedFailure};
 pub use resume::check_resume;
 pub use rig::Rig;
 #[cfg(feature = "trainer")]
 pub use scenario::Scenario;
-pub use script::{Cue, Fit};
 #[doc(no_inline)]
 pub use tenterhook_core::NamedTensors;

@@ -1,8 +1,8 @@
-//! A model that is nothing but what hooks can see of one.
+//! A model as hooks see it: parameters and optimizers.
 
-use tenterhook_core::{Lr, ModelView, OptimizerSource, ParamGroup, Request, TensorSource};
-
-use tenterhook_core::NamedTensors;
+use tenterhook_core::{
+    LrChange, ModelView, NamedTensors, OptimizerSource, ParamGroup, Request, TensorSource,
+};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
@@ -31,13 +31,13 @@ impl Default for Model {
 }
 
 impl Model {
-    /// Every learning rate, by optimizer and group.
+    /// All learning rates, by optimizer and group.
     pub(crate) fn learning_rates(&self) -> Vec<f64> {
         self.optimizers.iter().flat_map(|optimizer| &optimizer.groups).map(|group| group.lr).collect()
     }
 
-    /// Carries out a request that changes learning rates, as the trainer would.
-    pub(crate) fn carry_out(&mut self, request: &Request) {
+    /// Applies a request that changes learning rates, as the trainer does.
+    pub(crate) fn apply(&mut self, request: &Request) {
         let Request::Lr { optimizer: wanted, change } = request else { return };
         for (index, optimizer) in self.optimizers.iter_mut().enumerate() {
             if wanted.is_some_and(|wanted| wanted != index) {
@@ -45,8 +45,8 @@ impl Model {
             }
             for group in &mut optimizer.groups {
                 match change {
-                    Lr::Set(lr) => group.lr = *lr,
-                    Lr::Scale(factor) => group.lr *= factor,
+                    LrChange::Set(lr) => group.lr = *lr,
+                    LrChange::Scale(factor) => group.lr *= factor,
                 }
             }
         }

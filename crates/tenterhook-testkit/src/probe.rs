@@ -1,12 +1,13 @@
-//! What stands in the runner instead of the hook: forwards everything to it and notes what it was sent.
+//! A hook that forwards everything to the hook under test, and records the calls.
 //!
-//! The hook itself is shared, so that a test can look at its fields while the runner owns the probe.
+//! The hook under test is shared, so that a test can read its fields while the runner owns the probe.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tenterhook_core::hook::Reply;
+use tenterhook_core::hook::EventResult;
 use tenterhook_core::{
-    EventRef, Gradients, Hook, HookResult, HookSpec, Phase, Progress, RosterRequest, Sent, State, Update,
+    DeliveryStats, EventRef, Gradients, Hook, HookResult, HookSpec, Phase, Progress, RosterRequest, State,
+    Update,
 };
 
 pub(crate) struct Probed<H> {
@@ -16,9 +17,9 @@ pub(crate) struct Probed<H> {
 
 #[derive(Default)]
 pub(crate) struct Notes {
-    /// How often the hook was called at an event.
+    /// The number of delivered events.
     pub(crate) calls: usize,
-    /// What it asked of the roster.
+    /// Requests of the hook to enable, disable, add or remove hooks.
     pub(crate) requests: Vec<RosterRequest>,
 }
 
@@ -29,7 +30,7 @@ impl<H> Probed<H> {
         Arc::new(Probed { hook: Mutex::new(hook), notes: Mutex::default() })
     }
 
-    /// The hook. One that panicked is looked at all the same.
+    /// The hook, also after a panic.
     pub(crate) fn hook(&self) -> MutexGuard<'_, H> {
         self.hook.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -43,9 +44,9 @@ impl<H: Hook> Hook for Probe<H> {
     fn spec(&self) -> HookSpec {
         self.0.hook().spec()
     }
-    fn deliver(&mut self, event: EventRef<'_>) -> Reply {
+    fn deliver(&mut self, event: EventRef<'_>) -> EventResult {
         self.0.notes().calls += 1;
-        let requests = || event.moment().hooks().pending();
+        let requests = || event.run_cx().hooks().pending();
         let pending = requests().len();
         let reply = self.0.hook().deliver(event);
         self.0.notes().requests.extend(requests().split_off(pending));
@@ -57,8 +58,8 @@ impl<H: Hook> Hook for Probe<H> {
     fn wants_point(&self, point: &str) -> bool {
         self.0.hook().wants_point(point)
     }
-    fn listens(&self, phase: Phase, progress: &Progress) -> bool {
-        self.0.hook().listens(phase, progress)
+    fn wants_activations(&self, phase: Phase, progress: &Progress) -> bool {
+        self.0.hook().wants_activations(phase, progress)
     }
     fn state_dict(&self) -> HookResult<State> {
         self.0.hook().state_dict()
@@ -72,7 +73,7 @@ impl<H: Hook> Hook for Probe<H> {
     fn finish(&mut self) -> HookResult {
         self.0.hook().finish()
     }
-    fn sent(&self) -> Option<Sent> {
-        self.0.hook().sent()
+    fn delivery_stats(&self) -> Option<DeliveryStats> {
+        self.0.hook().delivery_stats()
     }
 }

@@ -1,4 +1,4 @@
-//! Several ranks of a distributed run, played by threads of one process.
+//! Several ranks of a distributed run as threads of one process.
 //!
 //! ```
 //! use tenterhook::toy::{Toy, ToyData};
@@ -21,16 +21,16 @@ use std::time::Duration;
 use tenterhook::strategy::RankError;
 use tenterhook::{BoxError, Strategy, World};
 
-/// How long a rank waits for the others.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// The default timeout of a collective.
+const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Runs this on so many threads at once, each with the strategy of its rank, and returns the results by rank.
+/// Runs a function on `size` threads at once, each with the strategy of its rank, and returns the results by rank.
 ///
 /// # Panics
-/// If one of the threads does.
+/// If one of the threads panics.
 pub fn on_threads<T: Send>(size: usize, run: impl Fn(ThreadRank) -> T + Sync) -> Vec<T> {
-    let meeting = Arc::new(Meeting::default());
-    let ranks = (0..size).map(|rank| ThreadRank::new(World::new(rank, size), &meeting));
+    let rendezvous = Arc::new(Rendezvous::default());
+    let ranks = (0..size).map(|rank| ThreadRank::new(World::new(rank, size), &rendezvous));
     let ranks: Vec<_> = ranks.collect();
     std::thread::scope(|scope| {
         let threads: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(|| run(rank))).collect();
@@ -41,56 +41,56 @@ pub fn on_threads<T: Send>(size: usize, run: impl Fn(ThreadRank) -> T + Sync) ->
     })
 }
 
-/// A strategy whose ranks are threads of one process. Numbers are added up in pairs of neighbouring ranks, then in pairs of
-/// those, so the sum does not depend on who comes first.
+/// A strategy whose ranks are threads of one process. Values are summed as a tree over neighbouring ranks, so the sum does not
+/// depend on the order in which the ranks arrive.
 pub struct ThreadRank {
     world: World,
-    meeting: Arc<Meeting>,
-    patience: Duration,
+    rendezvous: Arc<Rendezvous>,
+    timeout: Duration,
 }
 
-/// Where the ranks meet.
+/// Where the ranks exchange their messages.
 #[derive(Default)]
-struct Meeting {
+struct Rendezvous {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// The call site and the message of each rank that has come.
+    /// The call site and the message of each rank that has arrived.
     arrived: Vec<Option<(String, Vec<u8>)>>,
-    /// How many collectives are done.
+    /// The number of completed collectives.
     done: u64,
-    /// The messages of the last one, by rank.
+    /// The messages of the last collective, by rank.
     messages: Arc<Vec<Vec<u8>>>,
-    /// Why no collective will succeed any more.
+    /// The error of all further collectives.
     failed: Option<RankError>,
 }
 
 impl ThreadRank {
-    fn new(world: World, meeting: &Arc<Meeting>) -> ThreadRank {
-        ThreadRank { world, meeting: meeting.clone(), patience: PATIENCE }
+    fn new(world: World, rendezvous: &Arc<Rendezvous>) -> ThreadRank {
+        ThreadRank { world, rendezvous: rendezvous.clone(), timeout: TIMEOUT }
     }
 
-    /// The same on a machine of its own, with so many of the ranks on each machine.
+    /// Groups the ranks into simulated machines with this many ranks each.
     #[must_use]
-    pub fn on_machines_of(mut self, ranks: usize) -> ThreadRank {
+    pub fn with_ranks_per_machine(mut self, ranks: usize) -> ThreadRank {
         self.world = self.world.on_machine(self.world.rank % ranks, ranks);
         self
     }
 
-    /// Waits no longer than this for the other ranks.
+    /// Sets how long a collective waits for the other ranks.
     #[must_use]
-    pub fn with_patience(mut self, patience: Duration) -> ThreadRank {
-        self.patience = patience;
+    pub fn with_timeout(mut self, timeout: Duration) -> ThreadRank {
+        self.timeout = timeout;
         self
     }
 
-    /// Leaves a message and waits for those of the others.
-    fn meet(&self, site: String, message: Vec<u8>) -> Result<Arc<Vec<Vec<u8>>>, RankError> {
+    /// Sends a message to all ranks, and waits for those of the others.
+    fn exchange(&self, site: String, message: Vec<u8>) -> Result<Arc<Vec<Vec<u8>>>, RankError> {
         let World { rank, size, .. } = self.world;
-        let mut state = self.meeting.state();
+        let mut state = self.rendezvous.state();
         if let Some(failed) = &state.failed {
             return Err(failed.clone());
         }
@@ -99,20 +99,20 @@ impl ThreadRank {
         let this = state.done;
         if state.arrived.iter().all(Option::is_some) {
             state.close();
-            self.meeting.changed.notify_all();
+            self.rendezvous.changed.notify_all();
         }
         while state.done == this && state.failed.is_none() {
             let (next, waited) = self
-                .meeting
+                .rendezvous
                 .changed
-                .wait_timeout(state, self.patience)
+                .wait_timeout(state, self.timeout)
                 .unwrap_or_else(PoisonError::into_inner);
             state = next;
             if waited.timed_out() && state.done == this && state.failed.is_none() {
                 let missing = state.arrived.iter().position(Option::is_none).unwrap_or_default();
-                let seconds = self.patience.as_secs();
+                let seconds = self.timeout.as_secs();
                 state.failed = Some(RankError::Missing { rank: missing, site: site.clone(), seconds });
-                self.meeting.changed.notify_all();
+                self.rendezvous.changed.notify_all();
             }
         }
         if state.done == this {
@@ -129,7 +129,7 @@ impl ThreadRank {
         read: fn([u8; N]) -> T,
     ) -> Result<(), BoxError> {
         let message = values.iter().flat_map(|value| write(*value)).collect();
-        let messages = self.meet(site, message)?;
+        let messages = self.exchange(site, message)?;
         let numbers = |message: &Vec<u8>| -> Vec<T> {
             message.as_chunks::<N>().0.iter().map(|bytes| read(*bytes)).collect()
         };
@@ -147,7 +147,7 @@ impl ThreadRank {
 }
 
 impl State {
-    /// All ranks have come: to the same collective, or to different ones.
+    /// Completes a collective when all ranks have arrived, or fails if they are at different call sites.
     fn close(&mut self) {
         let arrived: Vec<_> = self.arrived.iter_mut().filter_map(Option::take).collect();
         if let Some(other) = arrived.iter().position(|(site, _)| *site != arrived[0].0) {
@@ -160,7 +160,7 @@ impl State {
     }
 }
 
-impl Meeting {
+impl Rendezvous {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -188,27 +188,27 @@ impl Strategy for ThreadRank {
     }
 
     fn gather(&mut self, site: &str, message: Vec<u8>) -> Result<Vec<Vec<u8>>, BoxError> {
-        Ok(self.meet(site.to_owned(), message)?.to_vec())
+        Ok(self.exchange(site.to_owned(), message)?.to_vec())
     }
 
     fn broadcast(&mut self, site: &str, message: Vec<u8>) -> Result<Vec<u8>, BoxError> {
-        let messages = self.meet(site.to_owned(), message)?;
+        let messages = self.exchange(site.to_owned(), message)?;
         Ok(messages.first().cloned().unwrap_or_default())
     }
 
     fn wait(&mut self, site: &str) -> Result<(), BoxError> {
-        self.meet(site.to_owned(), Vec::new())?;
+        self.exchange(site.to_owned(), Vec::new())?;
         Ok(())
     }
 
     fn abort(&mut self, reason: &str) {
-        self.meeting.fail(self.world.rank, reason);
+        self.rendezvous.fail(self.world.rank, reason);
     }
 }
 
-/// The others must not wait for a rank that is gone.
+/// Fails the collectives of the other ranks, which would wait for this one.
 impl Drop for ThreadRank {
     fn drop(&mut self) {
-        self.meeting.fail(self.world.rank, "it is gone");
+        self.rendezvous.fail(self.world.rank, "it is gone");
     }
 }

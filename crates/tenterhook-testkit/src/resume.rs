@@ -1,4 +1,4 @@
-//! Whether a hook resumes to the same: a script played whole, and again killed and resumed wherever a checkpoint can be.
+//! `check_resume`: plays a script whole, and again killed and resumed at every possible checkpoint.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,24 +8,23 @@ use tenterhook_core::Hook;
 use tenterhook_core::runner::HookStates;
 use tenterhook_core::{Event, Progress};
 
+use crate::fit_script::ScriptEntry;
 use crate::rig::{Rig, through_json};
-use crate::script::Cue;
-use crate::world::World;
+use crate::simulated_run::SimulatedRun;
 
-/// Checks that a hook that was killed and resumed does what one does that was never touched.
+/// Checks that a hook behaves the same in a run that is killed and resumed as in a run that is not interrupted.
 ///
-/// The script is played whole, and then once for every place where a checkpoint can be made: up to there, a little
-/// further (what happens between the last checkpoint and the death of a run), and from there again with a fresh hook
-/// that was given the state. From then on both must decide, log, say and print the same at every event, leave the
-/// same on the board, in their states and in their files, once they have [finished](tenterhook_core::Hook::finish).
+/// The script is played whole. Then, for every event after which a checkpoint can be taken, it is played up to there and a
+/// few events further (the time between the last checkpoint and the kill), and from there again with a fresh hook that
+/// loads the state. From then on both runs must have the same decisions, metrics, notices and console lines at every
+/// event, and the same blackboard, states and files once they have [finished](tenterhook_core::Hook::finish).
 ///
-/// `make` makes the rig with a fresh hook in it; it is given a directory for the files of its run. `play` sends one
-/// event of the script, and may say before what the hook finds there; mostly it is
-/// `|rig, cue| { rig.cue(cue); }`.
+/// `make` makes the rig with a fresh hook; its argument is a directory for the files of the run. `play` plays one entry of the
+/// script and may set values before; mostly it is `|rig, entry| { rig.play_entry(entry); }`.
 ///
 /// ```
 /// use tenterhook_core::{hook, HookResult, Observer, State, StepEnd};
-/// use tenterhook_testkit::{check_resume, Fit, Rig};
+/// use tenterhook_testkit::{check_resume, FitScript, Rig};
 ///
 /// #[derive(Default)]
 /// struct Steps(u64);
@@ -46,126 +45,132 @@ use crate::world::World;
 ///     }
 /// }
 ///
-/// check_resume(&Fit::new(2, 3).script(), |_| Rig::new(Steps::default()), |rig, cue| { rig.cue(cue); });
+/// check_resume(&FitScript::new(2, 3).script(), |_| Rig::new(Steps::default()), |rig, entry| { rig.play_entry(entry); });
 /// ```
 ///
 /// # Panics
 ///
-/// When they differ; the message says where the run was cut, and where the first difference is.
+/// If the runs differ. The message says where the run was cut and where the first difference is.
 #[track_caller]
 pub fn check_resume<H: Hook>(
-    script: &[Cue],
+    script: &[ScriptEntry],
     make: impl Fn(&Path) -> Rig<H>,
-    play: impl Fn(&mut Rig<H>, &Cue),
+    play: impl Fn(&mut Rig<H>, &ScriptEntry),
 ) {
     let check = Check { script, make, play };
-    let untouched = check.untouched();
+    let uninterrupted = check.uninterrupted();
     let ends = [Event::TrainBatchEnd, Event::ValidationEnd, Event::TrainEpochEnd];
-    let more_follows = |at: usize| script[at + 1..].iter().any(|cue| cue.event == Event::TrainBatchStart);
+    let more_follows = |at: usize| script[at + 1..].iter().any(|entry| entry.event == Event::TrainBatchStart);
     let cuts: Vec<_> =
         (0..script.len()).filter(|at| ends.contains(&script[*at].event) && more_follows(*at)).collect();
     assert!(!cuts.is_empty(), "the script has no place for a checkpoint; it needs some training batches");
     for cut in cuts {
         let resumed = check.resumed(cut);
-        untouched.compare(&resumed, script, cut);
+        uninterrupted.compare(&resumed, script, cut);
     }
 }
 
-/// How far a run gets from its last checkpoint to its death, in events.
-const FURTHER: usize = 40;
+/// Events between the last checkpoint and the kill.
+const EVENTS_BEFORE_KILL: usize = 40;
 
 struct Check<'s, M, P> {
-    script: &'s [Cue],
+    script: &'s [ScriptEntry],
     make: M,
     play: P,
 }
 
-/// Everything that can be seen of a run.
-struct Shown {
-    /// What came of each event.
+/// Everything observable of a run.
+struct Observed {
+    /// The results of each event.
     events: Vec<String>,
     board: String,
     states: String,
     files: BTreeMap<String, Vec<u8>>,
 }
 
-impl<H: Hook, M: Fn(&Path) -> Rig<H>, P: Fn(&mut Rig<H>, &Cue)> Check<'_, M, P> {
-    fn untouched(&self) -> Shown {
+impl<H: Hook, M: Fn(&Path) -> Rig<H>, P: Fn(&mut Rig<H>, &ScriptEntry)> Check<'_, M, P> {
+    fn uninterrupted(&self) -> Observed {
         let directory = directory();
         let mut rig = (self.make)(directory.path());
-        let events = self.watched(&mut rig, self.script, directory.path());
-        Shown::of(rig, events, directory.path())
+        let events = self.observe(&mut rig, self.script, directory.path());
+        Observed::of(rig, events, directory.path())
     }
 
-    fn resumed(&self, cut: usize) -> Shown {
+    fn resumed(&self, cut: usize) -> Observed {
         let directory = directory();
         let mut rig = (self.make)(directory.path());
-        self.watched(&mut rig, &self.script[..=cut], directory.path());
-        let (states, world) = rig.snapshot();
-        let is_end = |cue: &&Cue| [Event::TrainEnd, Event::FitEnd, Event::Teardown].contains(&cue.event);
-        for cue in self.script[cut + 1..].iter().take(FURTHER).take_while(|cue| !is_end(cue)) {
-            (self.play)(&mut rig, cue);
+        self.observe(&mut rig, &self.script[..=cut], directory.path());
+        let (states, run) = rig.snapshot();
+        let is_end =
+            |entry: &&ScriptEntry| [Event::TrainEnd, Event::FitEnd, Event::Teardown].contains(&entry.event);
+        for entry in self.script[cut + 1..].iter().take(EVENTS_BEFORE_KILL).take_while(|entry| !is_end(entry))
+        {
+            (self.play)(&mut rig, entry);
         }
         drop(rig);
         let mut rig = (self.make)(directory.path());
-        // What is said of the run is of now; the rest is as it was.
-        let run = std::mem::take(&mut rig.world.shared.run);
-        rig.world = world;
-        rig.world.shared.run = run;
-        rig.runner.publish(&rig.world.shared);
-        let at = |event| Cue { event, progress: next_unseen(self.script[cut].progress), ..self.script[cut] };
+        // The facts about the run are those of the resumed run; the rest is restored.
+        let facts = std::mem::take(&mut rig.run.shared.run);
+        rig.run = run;
+        rig.run.shared.run = facts;
+        rig.runner.publish(&rig.run.shared);
+        let at = |event| ScriptEntry {
+            event,
+            progress: resume_progress(self.script[cut].progress),
+            ..self.script[cut]
+        };
         (self.play)(&mut rig, &at(Event::Setup));
         rig.restore(&states);
         (self.play)(&mut rig, &at(Event::FitStart));
         (self.play)(&mut rig, &at(Event::TrainStart));
-        let events = self.watched(&mut rig, &self.script[cut + 1..], directory.path());
-        Shown::of(rig, events, directory.path())
+        let events = self.observe(&mut rig, &self.script[cut + 1..], directory.path());
+        Observed::of(rig, events, directory.path())
     }
 
-    fn watched(&self, rig: &mut Rig<H>, script: &[Cue], directory: &Path) -> Vec<String> {
+    fn observe(&self, rig: &mut Rig<H>, script: &[ScriptEntry], directory: &Path) -> Vec<String> {
         drop((rig.metrics().take_changes(), rig.metrics().take_histograms()));
-        script.iter().map(|cue| rig.outcome_of(directory, |rig| (self.play)(rig, cue))).collect()
+        script.iter().map(|entry| rig.outcome_of(directory, |rig| (self.play)(rig, entry))).collect()
     }
 }
 
 impl<H: Hook> Rig<H> {
-    /// What a checkpoint keeps of it.
-    fn snapshot(&mut self) -> (HookStates, World) {
-        let states = match self.runner.states(&self.world.at.progress) {
+    /// The state that a checkpoint holds.
+    fn snapshot(&mut self) -> (HookStates, SimulatedRun) {
+        let states = match self.runner.states(&self.run.at.progress) {
             Ok(states) => through_json(&states, &self.name),
-            Err(failure) => panic!("no state can be had: {failure}"),
+            Err(failure) => panic!("the hook has no state: {failure}"),
         };
-        (states, self.world.resumed())
+        (states, self.run.resumed())
     }
 
     fn restore(&mut self, states: &HookStates) {
-        if let Err(failure) = self.runner.load_states(states, &self.world.at.progress) {
-            panic!("the state cannot be given back: {failure}");
+        if let Err(failure) = self.runner.load_states(states, &self.run.at.progress) {
+            panic!("the state cannot be restored: {failure}");
         }
     }
 
-    /// What came of an event, in words that do not name the directory.
+    /// The results of an event, with the run directory replaced.
     fn outcome_of(&mut self, directory: &Path, play: impl FnOnce(&mut Rig<H>)) -> String {
-        let known = (self.findings.replies.len(), self.said().len(), self.printed().len());
+        let known = (self.outcomes.deliveries.len(), self.said().len(), self.printed().len());
         play(self);
-        let replies = &self.findings.replies[known.0..];
+        let deliveries = &self.outcomes.deliveries[known.0..];
         let logged = self.metrics().take_changes().unwrap_or_default();
         let histograms = self.metrics().take_histograms();
-        self.world.log.since.0.extend(logged.clone());
-        self.world.log.since.1.extend(histograms.clone());
+        self.run.log.since.0.extend(logged.clone());
+        self.run.log.since.1.extend(histograms.clone());
         let histograms: Vec<_> = histograms.into_iter().collect();
         let (said, printed) = (&self.said()[known.1..].to_vec(), &self.printed()[known.2..].to_vec());
-        let (rates, gradients) = (self.learning_rates(), &self.world.update.gradients);
+        let (rates, gradients) = (self.learning_rates(), &self.run.update.gradients);
         let outcome = format!(
-            "{replies:?}\n  logged {logged:?} {histograms:?}\n  said {said:?} {printed:?}\n  learning rates \
+            "{deliveries:?}\n  logged {logged:?} {histograms:?}\n  said {said:?} {printed:?}\n  learning rates \
              {rates:?}, gradients {gradients:?}"
         );
         outcome.replace(&directory.display().to_string(), "<run>")
     }
 }
 
-impl Shown {
-    fn of<H: Hook>(mut rig: Rig<H>, events: Vec<String>, directory: &Path) -> Shown {
+impl Observed {
+    fn of<H: Hook>(mut rig: Rig<H>, events: Vec<String>, directory: &Path) -> Observed {
         let (states, _) = rig.snapshot();
         rig.finish();
         let board = rig.board().to_json();
@@ -173,12 +178,12 @@ impl Shown {
         let mut files = BTreeMap::new();
         collect(directory, directory, &mut files);
         let plain = |text: String| text.replace(&directory.display().to_string(), "<run>");
-        Shown { events, board: plain(format!("{board:?}")), states: plain(format!("{states:#?}")), files }
+        Observed { events, board: plain(format!("{board:?}")), states: plain(format!("{states:#?}")), files }
     }
 
     #[track_caller]
-    fn compare(&self, resumed: &Shown, script: &[Cue], cut: usize) {
-        let Cue { event, progress, .. } = &script[cut];
+    fn compare(&self, resumed: &Observed, script: &[ScriptEntry], cut: usize) {
+        let ScriptEntry { event, progress, .. } = &script[cut];
         let place = format!(
             "resumed from {} of batch {} ({}, step {})",
             event.handler(),
@@ -187,38 +192,30 @@ impl Shown {
             progress.step
         );
         let after = &self.events[cut + 1..];
-        for ((untouched, resumed), cue) in after.iter().zip(&resumed.events).zip(&script[cut + 1..]) {
-            assert!(
-                untouched == resumed,
-                "{place}, it differs at {} of batch {}\nuntouched: {untouched}\nresumed:   {resumed}",
-                cue.event.handler(),
-                cue.progress.total_batches
-            );
+        for ((expected, resumed), entry) in after.iter().zip(&resumed.events).zip(&script[cut + 1..]) {
+            let (handler, batch) = (entry.event.handler(), entry.progress.total_batches);
+            assert_same(expected, resumed, &format!("{place}, it differs at {handler} of batch {batch}"));
         }
-        assert_eq!(self.board, resumed.board, "{place}, the board differs");
-        assert!(
-            self.states == resumed.states,
-            "{place}, the state at the end differs\nuntouched: {}\nresumed:   {}",
-            self.states,
-            resumed.states
-        );
-        let names = |shown: &Shown| shown.files.keys().cloned().collect::<Vec<_>>();
+        assert_same(&self.board, &resumed.board, &format!("{place}, the board differs"));
+        assert_same(&self.states, &resumed.states, &format!("{place}, the state at the end differs"));
+        let names = |observed: &Observed| observed.files.keys().cloned().collect::<Vec<_>>();
         assert_eq!(names(self), names(resumed), "{place}, other files are left");
-        for (name, untouched) in &self.files {
+        for (name, expected) in &self.files {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             let resumed = &resumed.files[name];
-            assert!(
-                untouched == resumed,
-                "{place}, the file {name} differs\nuntouched: {}\nresumed:   {}",
-                text(untouched),
-                text(resumed)
-            );
+            assert_same(&text(expected), &text(resumed), &format!("{place}, the file {name} differs"));
+            assert!(expected == resumed, "{place}, the file {name} differs");
         }
     }
 }
 
-/// As the trainer goes on: behind the end of an epoch with the next one.
-fn next_unseen(progress: Progress) -> Progress {
+#[track_caller]
+fn assert_same(expected: &str, resumed: &str, difference: &str) {
+    assert!(expected == resumed, "{difference}\nuninterrupted: {expected}\nresumed:       {resumed}");
+}
+
+/// Where the trainer resumes: after the end of an epoch, at the next one.
+fn resume_progress(progress: Progress) -> Progress {
     if progress.epochs_done > progress.epoch {
         Progress { epoch: progress.epoch + 1, batches: 0, ..progress }
     } else {
@@ -230,11 +227,11 @@ fn next_unseen(progress: Progress) -> Progress {
 fn directory() -> tempfile::TempDir {
     match tempfile::tempdir() {
         Ok(directory) => directory,
-        Err(error) => panic!("no directory for the files of the run: {error}"),
+        Err(error) => panic!("cannot make a directory for the run: {error}"),
     }
 }
 
-/// All files below a directory. Texts do not name it.
+/// All files below a directory. In texts, the directory is replaced.
 fn collect(root: &Path, directory: &Path, found: &mut BTreeMap<String, Vec<u8>>) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();

@@ -1,4 +1,4 @@
-//! A scenario: settings, data, a toy module, hooks, things to make happen, and the order expected.
+//! A scenario: settings, data, a toy module, hooks, injected actions, and the expected order of calls.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,9 +11,11 @@ use tenterhook::toy::{Toy, ToyData};
 use tenterhook::{RunError, Settings, Trainer};
 use tenterhook_files::{SMALL_FILE, read_bounded_text};
 
-use crate::recording::{Happening, RecordingData, RecordingHook, RecordingModule, RecordingStrategy, Tape};
+use crate::recording::{
+    CallLog, InjectedAction, RecordingData, RecordingHook, RecordingModule, RecordingStrategy,
+};
 
-/// A scenario file: what a trainer is to run, and what to make happen in it.
+/// A scenario file: what a trainer runs, and the actions injected into the run.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
@@ -29,7 +31,7 @@ pub struct Scenario {
     data: DataSpec,
     module: ModuleSpec,
     #[serde(default)]
-    hooks: Vec<HookSpec>,
+    hooks: Vec<HookEntry>,
     #[serde(default)]
     inject: Vec<Injection>,
     #[serde(rename = "until")]
@@ -110,12 +112,12 @@ impl Value {
 /// A hook that records, or a built-in one.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
-enum HookSpec {
+enum HookEntry {
     Record { record: String },
     BuiltIn(Box<HookTable>),
 }
 
-/// What to make happen at the nth call of an event on a source.
+/// An action injected into the nth call of a method of a source.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Injection {
@@ -124,7 +126,7 @@ struct Injection {
     at: String,
     nth: u64,
     #[serde(rename = "do")]
-    what: Happening,
+    action: InjectedAction,
 }
 
 impl Scenario {
@@ -136,18 +138,20 @@ impl Scenario {
     }
 
     /// The trainer of the scenario: exactly the listed hooks and no defaults.
-    pub fn trainer(&self, tape: &Tape) -> Result<Trainer, String> {
+    pub fn trainer(&self, call_log: &CallLog) -> Result<Trainer, String> {
         let trainer = Trainer::new(self.trainer.clone()).map_err(|error| error.to_string())?;
         let mut trainer = trainer.without_introduction();
         let registry = Registry::default();
         for spec in &self.hooks {
             match spec {
-                HookSpec::Record { record } => {
-                    trainer.add_hook(RecordingHook::new(record, tape)).map_err(|error| error.to_string())?;
+                HookEntry::Record { record } => {
+                    trainer
+                        .add_hook(RecordingHook::new(record, call_log))
+                        .map_err(|error| error.to_string())?;
                 }
-                HookSpec::BuiltIn(table) => {
+                HookEntry::BuiltIn(table) => {
                     let mut table = table.clone();
-                    // Ours have no silent default; Lightning's is this, and that is what was recorded.
+                    // The recordings of Lightning use its default mode; here `mode` has none.
                     let judges = ["early_stopping", "checkpoint"].contains(&table.common.use_.as_str());
                     if judges && table.options.contains_key("monitor") {
                         table.options.entry("mode").or_insert_with(|| "min".into());
@@ -156,13 +160,13 @@ impl Scenario {
                 }
             }
         }
-        // What Lightning would run is run; what our plan would refuse of it is a diagnostic.
-        Ok(trainer.lenient().with_strategy(RecordingStrategy::new(tape)))
+        // Lenient, because Lightning accepts plans that are refused here.
+        Ok(trainer.lenient().with_strategy(RecordingStrategy::new(call_log)))
     }
 
     /// The module and the data of the scenario.
     #[must_use]
-    pub fn parts(&self, tape: &Tape) -> (RecordingModule, RecordingData) {
+    pub fn parts(&self, call_log: &CallLog) -> (RecordingModule, RecordingData) {
         let data = &self.data;
         let loaders = |batches: u64| vec![batches; data.eval_loaders];
         let toy_data = ToyData {
@@ -182,28 +186,28 @@ impl Scenario {
             }),
         };
         let logs = self.module.log.clone();
-        let module = RecordingModule::new(toy, tape).plain().with_handler(move |place, cx| {
+        let module = RecordingModule::new(toy, call_log).plain().with_handler(move |place, cx| {
             for (name, log) in logs.iter().filter(|(_, log)| log.at == place) {
                 cx.log(name, log.value.at(cx.epoch()));
             }
         });
-        (module, RecordingData::new(toy_data, tape).numbered())
+        (module, RecordingData::new(toy_data, call_log).numbered())
     }
 
-    /// Rehearses it in the given directory; the calls are on the tape whatever happens.
-    pub fn run(&self, scratch: &Path) -> Result<(Tape, Option<RunError>), String> {
-        let tape = Tape::default();
-        for Injection { source, at, nth, what } in &self.inject {
-            tape.inject(source, at, Some(*nth), *what);
+    /// Runs it in the given directory. The calls are recorded even if the run fails.
+    pub fn run(&self, scratch: &Path) -> Result<(CallLog, Option<RunError>), String> {
+        let call_log = CallLog::default();
+        for Injection { source, at, nth, action } in &self.inject {
+            call_log.inject(source, at, Some(*nth), *action);
         }
-        let mut trainer = self.trainer(&tape)?.rehearsing_in(scratch);
-        let (mut module, mut data) = self.parts(&tape);
+        let mut trainer = self.trainer(&call_log)?.rehearsing_in(scratch);
+        let (mut module, mut data) = self.parts(&call_log);
         let ran = match self.entry {
             Entry::Fit => trainer.fit(&mut module, &mut data).map(|_| ()),
             Entry::Validate => trainer.validate(&mut module, &mut data).map(|_| ()),
             Entry::Test => trainer.test(&mut module, &mut data).map(|_| ()),
             Entry::Predict => trainer.predict(&mut module, &mut data).map(|_| ()),
         };
-        Ok((tape, ran.err()))
+        Ok((call_log, ran.err()))
     }
 }

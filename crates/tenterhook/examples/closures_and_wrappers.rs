@@ -1,4 +1,4 @@
-//! Closures as hooks, and wrappers that let them fire less often.
+//! Closures as hooks, and wrappers that call them less often.
 //!
 //! `cargo run --release -p tenterhook --example closures_and_wrappers`
 
@@ -18,10 +18,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     trainer.add_hook(gradients.once())?;
 
     // A closure that returns a decision is a controller.
-    let slower = closure::on_train_epoch_start("slower", |cx| {
+    let halve_lr = closure::on_train_epoch_start("halve_lr", |cx| {
         if cx.epoch == 2 { Decision::scale_lr(0.5) } else { Decision::CONTINUE }
     });
-    trainer.add_hook(slower)?;
+    trainer.add_hook(halve_lr)?;
 
     for hook in trainer.list_hooks() {
         println!("{:<12} {}", hook.name, hook.kind);

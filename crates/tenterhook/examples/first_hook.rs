@@ -1,11 +1,11 @@
-//! A hook of your own on a training run: watch the losses, and stop when they are small enough.
+//! Two hooks: an observer that records the losses, and a controller that stops training when the loss is small enough.
 //!
 //! `cargo run --release -p tenterhook --example first_hook`
 
 use tenterhook::prelude::*;
 use tenterhook::toy::{Toy, ToyData};
 
-/// Watches, and cannot do anything else.
+/// An observer: it reads, and cannot change training.
 #[derive(Default)]
 struct Losses {
     seen: Vec<f64>,
@@ -25,13 +25,13 @@ impl Observer for Losses {
     }
 }
 
-/// Watches, and may say how training goes on.
-struct GoodEnough {
+/// A controller: it may return a decision.
+struct StopBelow {
     loss: f64,
 }
 
 #[hook(reads = ["val/loss"])]
-impl Controller for GoodEnough {
+impl Controller for StopBelow {
     fn on_validation_end(&mut self, cx: &ValidationEnd) -> HookResult<Decision> {
         let loss = cx.metrics().get("val/loss").unwrap_or(f64::INFINITY);
         if loss < self.loss {
@@ -44,7 +44,7 @@ impl Controller for GoodEnough {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut trainer = Trainer::new(Settings { max_epochs: Some(500), ..Settings::default() })?;
     trainer.add_hook(Losses::default())?;
-    trainer.add_hook(GoodEnough { loss: 0.001 })?;
+    trainer.add_hook(StopBelow { loss: 0.001 })?;
     let mut toy = Toy::default();
     let report = trainer.fit(&mut toy, &mut ToyData::default())?;
     println!("{:?}", report.outcome);

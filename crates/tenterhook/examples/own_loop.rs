@@ -1,4 +1,4 @@
-//! Hooks on a loop of your own, without the trainer.
+//! Hooks in your own training loop, without the trainer.
 //!
 //! `cargo run --release -p tenterhook --example own_loop`
 
@@ -15,11 +15,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let mut x = 4.0_f64;
     loop {
-        // Your own step: here, halving x makes x² small.
+        // Your training step: here, halving x makes x² small.
         x *= 0.5;
         let loss = x * x;
 
-        // This loop does not know the norm of its gradients.
+        // This loop does not compute the norm of its gradients.
         let (loss, norm) = (Scalar::new(&loss), Scalar::new(&f64::NAN));
         let verdict = hooks.emit(|now| StepEnd::new(now, loss, norm, 0.5, 0.5))?;
         if let Some((hook, reason)) = verdict.stop() {

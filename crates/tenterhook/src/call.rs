@@ -1,4 +1,5 @@
-//! One call of the trainer: set-up, a body, teardown, and what happens in between when something fails.
+//! One call of the trainer (`fit`, `validate`, `test`, `predict`): set-up, body and teardown, and the
+//! clean-up after a failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -6,53 +7,52 @@ use tenterhook_core::failure::panic_message;
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{BoxError, Exception, Failure, LogOptions, Outcome, Stage, Status, Teardown};
 
+use crate::check_plan::UnloggedCheck;
 use crate::cx::Aborting;
 use crate::data::{DataModule, Loaders, Split};
-use crate::feed::Feed;
-use crate::journal::Then;
-use crate::loops::{Loop, Who};
+use crate::journal::Consequence;
+use crate::loops::{Callee, Loop};
 use crate::module::{Horizon, Module};
-use crate::refuse::Unlogged;
 use crate::resume::{Resume, ResumeOptions};
+use crate::train_stream::TrainStream;
 
 pub(crate) struct Call<'t, M: Module> {
     pub(crate) run: Loop<M>,
     pub(crate) module: &'t mut M,
     pub(crate) data: &'t mut dyn DataModule<M::Batch>,
-    /// The loaders that evaluations walk through, and how much of each to use.
+    /// The evaluation loaders and their limits.
     pub(crate) evaluation: LimitedLoaders<M::Batch>,
-    /// The training batches, from their making to the beginning of training.
-    pub(crate) feed: Option<Feed<M::Batch>>,
-    /// What `predict` yields, by loader.
+    /// The training batches, until training takes them.
+    pub(crate) train_stream: Option<TrainStream<M::Batch>>,
+    /// The predictions of each loader.
     pub(crate) predictions: Vec<Vec<M::Prediction>>,
-    /// What is restored, and what waits for its moment.
     pub(crate) resume: Resume,
-    /// All data of this call has been fingerprinted.
+    /// The data of this call has been fingerprinted.
     pub(crate) identified: bool,
     pub(crate) options: CallOptions,
-    /// When metrics that hooks read and nobody logs are reported next.
-    pub(crate) unlogged: Unlogged,
-    torn: Torn,
+    /// When to report metrics that hooks read and nothing has logged.
+    pub(crate) unlogged: UnloggedCheck,
+    torn_down: TornDown,
 }
 
-/// How the module is prepared, and what the plan may refuse.
+/// Settings of a call.
 #[derive(Clone, Copy)]
 pub(crate) struct CallOptions {
     pub(crate) seed: u64,
     pub(crate) deterministic: bool,
-    /// What the plan refuses is only reported.
+    /// Problems of the plan are only reported.
     pub(crate) lenient: bool,
 }
 
 /// The parts that the user brings.
 type UserParts<'t, M> = (&'t mut M, &'t mut dyn DataModule<<M as Module>::Batch>);
 
-/// Loaders, and how many batches of each to use; `None` is until it ends.
+/// Loaders, and the number of batches to use of each; `None` is all.
 pub(crate) type LimitedLoaders<B> = (Loaders<B>, Vec<Option<u64>>);
 
-/// Who has been torn down already, so that nobody is twice.
+/// What has been torn down already.
 #[derive(Default)]
-struct Torn {
+struct TornDown {
     strategy: bool,
     data: bool,
     module: bool,
@@ -70,19 +70,19 @@ impl<'t, M: Module> Call<'t, M> {
             module,
             data,
             evaluation: Default::default(),
-            feed: None,
+            train_stream: None,
             predictions: Vec::new(),
             resume: Resume::new(resume),
             identified: false,
             options,
-            unlogged: Unlogged::default(),
-            torn: Torn::default(),
+            unlogged: UnloggedCheck::default(),
+            torn_down: TornDown::default(),
         }
     }
 
-    /// Runs the call to its end. After a failure: `on_exception`, then whatever of teardown is left,
-    /// exactly once. The first failure is returned, with those that came after it. Where the checkpoint is refused, only
-    /// the data module has been set up, and only it is torn down.
+    /// Runs the call. After a failure, `on_exception` and then the rest of teardown run exactly once. Returns
+    /// the first failure and those that followed it. If the checkpoint is refused, only the data module has
+    /// been set up, and only it is torn down.
     pub(crate) fn run(
         &mut self,
         body: impl FnOnce(&mut Call<'t, M>) -> Result<(), Failure>,
@@ -101,63 +101,69 @@ impl<'t, M: Module> Call<'t, M> {
         let failure = match ran {
             Ok(Ok(())) => return self.finished(),
             Ok(Err(failure)) => failure,
-            // Hooks' panics are caught by the runner, so this is the module's, the data's or our own.
+            // The runner catches the panics of hooks, so this one is of the module, the data or the trainer.
             Err(panic) => self.run.failed(panic_message(&*panic).into(), true),
         };
         let mut later = Vec::new();
-        let failure = self.first(failure, &mut later);
+        let failure = self.first_failure(failure, &mut later);
         self.run.leave_ranks(&failure);
         later.append(&mut self.run.ending.later);
         self.run.end_steps();
-        // What others failed by in the same event came before it.
-        self.shielded(&mut later, |session| {
-            session.run.note_news();
+        // Other hooks may have failed earlier in the same event.
+        self.shielded(&mut later, |call| {
+            call.run.note_news();
             Ok(())
         });
-        self.run.note_failure(&failure, Then::Aborts);
-        self.run.state.status = Status::Error;
-        self.run.ending.outcome = Outcome::Failed { error: failure.to_string() };
-        // What an evaluation was aggregating is void, and the next call logs for itself.
+        self.abort(&failure);
+        // The metrics of an unfinished evaluation are discarded.
         self.run.shared.metrics.end_evaluation();
         self.run.ending.closing = true;
         if self.resume.admitting {
             let stage = self.run.state.stage;
-            self.guarded(Who::Data, "teardown", &mut later, |session| session.data.teardown(stage));
+            self.guarded(Callee::Data, "teardown", &mut later, |call| call.data.teardown(stage));
         } else {
             self.report(&failure, &mut later);
             self.tear_down_the_rest(&mut later);
             later.extend(self.finish_hooks());
         }
-        for failure in &later {
-            self.run.note_failure(failure, Then::Afterwards { disabled: false });
-        }
+        self.note_later(&later);
         Err((failure, later))
     }
 
-    /// Everybody is torn down, and nothing has failed: what hooks have left to do may.
+    /// After a teardown without failures. Worker threads of hooks may still fail.
     fn finished(&mut self) -> Result<(), (Failure, Vec<Failure>)> {
-        let mut failures = self.finish_hooks().into_iter();
-        let Some(first) = failures.next() else { return Ok(()) };
-        let later: Vec<_> = failures.collect();
-        self.run.note_failure(&first, Then::Aborts);
-        self.run.state.status = Status::Error;
-        self.run.ending.outcome = Outcome::Failed { error: first.to_string() };
-        for failure in &later {
-            self.run.note_failure(failure, Then::Afterwards { disabled: false });
+        let mut later = self.finish_hooks();
+        if later.is_empty() {
+            return Ok(());
         }
+        let first = later.remove(0);
+        self.abort(&first);
+        self.note_later(&later);
         Err((first, later))
     }
 
-    /// Hooks wait for what they handed to worker threads.
+    fn abort(&mut self, failure: &Failure) {
+        self.run.note_failure(failure, Consequence::Aborts);
+        self.run.state.status = Status::Error;
+        self.run.ending.outcome = Outcome::Failed { error: failure.to_string() };
+    }
+
+    fn note_later(&mut self, later: &[Failure]) {
+        for failure in later {
+            self.run.note_failure(failure, Consequence::Afterwards { disabled: false });
+        }
+    }
+
+    /// Waits for the worker threads of hooks.
     fn finish_hooks(&mut self) -> Vec<Failure> {
         let mut failures = self.run.hooks.finish(&self.run.state.progress, &self.run.shared);
-        self.shielded(&mut failures, |session| session.run.after_event(session.module));
+        self.shielded(&mut failures, |call| call.run.after_event(call.module));
         failures
     }
 
-    /// A hook's failure within the module's step waits until that is over. If the step failed too, it was second, unless it
-    /// only passed on what it was told.
-    fn first(&mut self, failure: Failure, later: &mut Vec<Failure>) -> Failure {
+    /// A hook's failure within a step of the module is deferred until the step returns, and precedes a
+    /// failure of the step. The step's failure is dropped if it only passes the hook's on.
+    fn first_failure(&mut self, failure: Failure, later: &mut Vec<Failure>) -> Failure {
         let Some(of_hook) = self.run.hooks.take_aborted() else { return failure };
         later.extend(Some(failure).filter(|failure| !failure.error.is::<Aborting>()));
         of_hook
@@ -171,52 +177,43 @@ impl<'t, M: Module> Call<'t, M> {
         }
         self.run.hooks.publish(&self.run.shared);
         self.run.hooks.begin_call();
-        self.run.at(Who::Module, "prepare");
+        self.run.enter(Callee::Module, "prepare");
         self.module.prepare(self.options.seed, self.options.deterministic);
-        self.run.at(Who::Data, "setup");
+        self.run.enter(Callee::Data, "setup");
         self.data.join(self.run.ranks.world);
-        let done = self.data.setup(stage);
-        self.run.checked(done)?;
+        call!(self.run, Data, "setup", self.data.setup(stage))?;
         self.run.checkpointer.data = self.data.state();
         self.resume.admitting = true;
         self.admit()?;
         self.resume.admitting = false;
-        self.run.at(Who::Module, "metrics");
+        self.run.enter(Callee::Module, "metrics");
         self.reserve_metrics();
         emit!(self.run, self.module, Setup { stage, config: &self.run.shared.run.config });
-        self.run.at(Who::Module, "setup");
-        let done = self.module.setup(stage);
-        self.run.checked(done)?;
-        self.run.at(Who::Module, "configure_model");
-        let done = self.module.configure_model();
-        self.run.checked(done)?;
+        call!(self.run, Module, "setup", self.module.setup(stage))?;
+        call!(self.run, Module, "configure_model", self.module.configure_model())?;
         self.restore()?;
-        self.run.at(Who::Strategy, "setup");
-        let done = self.run.ranks.strategy.setup(stage);
-        self.run.checked(done)?;
-        self.run.at(Who::Module, "params");
+        call!(self.run, Strategy, "setup", self.run.ranks.strategy.setup(stage))?;
+        self.run.enter(Callee::Module, "params");
         self.run.shared.run.parameters = count_parameters(self.module);
-        // Built and restored, it may have more to say.
-        self.run.at(Who::Module, "metrics");
+        // A module may declare more metrics once it is built and restored.
+        self.run.enter(Callee::Module, "metrics");
         self.reserve_metrics();
         if stage == Stage::Fit {
-            let feed = self.training_feed()?;
-            let horizon = self.horizon(&feed);
-            self.run.shared.run.total_epochs = horizon.epochs;
-            self.run.shared.run.total_steps = horizon.steps;
-            self.run.shared.run.epoch_batches = feed.length();
-            self.run.shared.run.min_epochs = self.run.limits.min_epochs;
-            self.run.shared.run.min_steps = self.run.limits.min_steps;
-            self.run.shared.run.total_batches = self.run.limits.total_batches(feed.length());
-            self.feed = Some(feed);
-            self.run.at(Who::Module, "configure_optimizers");
-            let optimization = self.module.configure_optimizers(horizon);
-            self.run.update.optimization = self.run.checked(optimization)?;
+            let stream = self.open_train_stream()?;
+            let horizon = self.horizon(&stream);
+            let (run, limits) = (&mut self.run.shared.run, &self.run.limits);
+            (run.total_epochs, run.total_steps) = (horizon.epochs, horizon.steps);
+            (run.min_epochs, run.min_steps) = (limits.min_epochs, limits.min_steps);
+            run.epoch_batches = stream.length();
+            run.total_batches = limits.total_batches(stream.length());
+            self.train_stream = Some(stream);
+            self.run.update.optimization =
+                call!(self.run, Module, "configure_optimizers", self.module.configure_optimizers(horizon))?;
         }
         self.compare_modules()
     }
 
-    /// What the module and the trainer log is theirs from the first event on.
+    /// Reserves the metric names of module and trainer, which hooks may not log.
     fn reserve_metrics(&self) {
         let declared = self.module.metrics().into_iter().flatten().map(|metric| metric.name);
         self.run.shared.metrics.reserve(declared.chain([TRAIN_LOSS.to_owned()]));
@@ -224,85 +221,85 @@ impl<'t, M: Module> Call<'t, M> {
 
     fn tear_down(&mut self) -> Result<(), Failure> {
         let stage = self.run.state.stage;
-        self.run.at(Who::Strategy, "teardown");
-        self.torn.strategy = true;
-        let done = self.run.ranks.strategy.teardown(stage);
-        self.run.checked(done)?;
+        self.torn_down.strategy = true;
+        call!(self.run, Strategy, "teardown", self.run.ranks.strategy.teardown(stage))?;
         if stage == Stage::Fit {
             event!(self, FitEnd { outcome: &self.run.ending.outcome });
         }
-        self.run.at(Who::Data, "teardown");
-        self.torn.data = true;
-        let done = self.data.teardown(stage);
-        self.run.checked(done)?;
+        self.torn_down.data = true;
+        call!(self.run, Data, "teardown", self.data.teardown(stage))?;
         self.run.ending.closing = true;
-        let (moment, outcome) = (moment!(self.run, self.module), &self.run.ending.outcome);
-        self.run.hooks.deliver(&Teardown::new(moment, stage, outcome))?;
+        let (run_cx, outcome) = (run_cx!(self.run, self.module), &self.run.ending.outcome);
+        self.run.hooks.deliver(&Teardown::new(run_cx, stage, outcome))?;
         self.run.after_event(self.module)?;
-        self.run.at(Who::Module, "teardown");
-        self.torn.module = true;
-        let done = self.module.teardown(stage);
-        self.run.checked(done)
+        self.torn_down.module = true;
+        call!(self.run, Module, "teardown", self.module.teardown(stage))
     }
 
-    /// Tells everybody about the failure: hooks, module, data, strategy, whatever else fails on the way.
+    /// Delivers `on_exception` to hooks, module, data and strategy. Further failures stop nothing.
     fn report(&mut self, failure: &Failure, later: &mut Vec<Failure>) {
-        let mut failed = Vec::new();
-        self.shielded(later, |session| {
-            let moment = moment!(session.run, session.module);
-            failed = session.run.hooks.deliver_through(&Exception::new(moment, failure));
-            Ok(())
+        self.deliver_to_all_hooks(later, |call| {
+            let run_cx = run_cx!(call.run, call.module);
+            call.run.hooks.deliver_despite_failures(&Exception::new(run_cx, failure))
         });
-        later.append(&mut failed);
-        self.shielded(later, |session| session.run.after_event(session.module));
-        self.shielded(later, |session| session.run.save_after_failure(session.module));
+        self.shielded(later, |call| call.run.save_after_failure(call.module));
         self.shielded(later, Call::finish_saves);
-        self.guarded(Who::Module, "on_exception", later, |session| session.module.on_exception(failure));
-        self.guarded(Who::Data, "on_exception", later, |session| session.data.on_exception(failure));
-        self.guarded(Who::Strategy, "on_exception", later, |session| {
-            session.run.ranks.strategy.on_exception(failure)
+        self.guarded(Callee::Module, "on_exception", later, |call| call.module.on_exception(failure));
+        self.guarded(Callee::Data, "on_exception", later, |call| call.data.on_exception(failure));
+        self.guarded(Callee::Strategy, "on_exception", later, |call| {
+            call.run.ranks.strategy.on_exception(failure)
         });
     }
 
     fn tear_down_the_rest(&mut self, later: &mut Vec<Failure>) {
         let stage = self.run.state.stage;
-        if !std::mem::replace(&mut self.torn.strategy, true) {
-            self.guarded(Who::Strategy, "teardown", later, |session| {
-                session.run.ranks.strategy.teardown(stage)
-            });
+        if !std::mem::replace(&mut self.torn_down.strategy, true) {
+            self.guarded(Callee::Strategy, "teardown", later, |call| call.run.ranks.strategy.teardown(stage));
         }
-        if !std::mem::replace(&mut self.torn.data, true) {
-            self.guarded(Who::Data, "teardown", later, |session| session.data.teardown(stage));
+        if !std::mem::replace(&mut self.torn_down.data, true) {
+            self.guarded(Callee::Data, "teardown", later, |call| call.data.teardown(stage));
         }
-        let mut failed = Vec::new();
-        self.shielded(later, |session| {
-            let (moment, outcome) = (moment!(session.run, session.module), &session.run.ending.outcome);
-            failed = session.run.hooks.deliver_through(&Teardown::new(moment, stage, outcome));
-            Ok(())
+        self.deliver_to_all_hooks(later, |call| {
+            let (run_cx, outcome) = (run_cx!(call.run, call.module), &call.run.ending.outcome);
+            call.run.hooks.deliver_despite_failures(&Teardown::new(run_cx, stage, outcome))
         });
-        later.append(&mut failed);
-        self.shielded(later, |session| session.run.after_event(session.module));
-        if !std::mem::replace(&mut self.torn.module, true) {
-            self.guarded(Who::Module, "teardown", later, |session| session.module.teardown(stage));
+        if !std::mem::replace(&mut self.torn_down.module, true) {
+            self.guarded(Callee::Module, "teardown", later, |call| call.module.teardown(stage));
         }
     }
 
-    /// Runs a part of the clean-up; what fails in it is noted and stops nothing.
+    /// Delivers an event to all hooks, whatever fails, and applies their decisions.
+    fn deliver_to_all_hooks(
+        &mut self,
+        later: &mut Vec<Failure>,
+        deliver: impl FnOnce(&mut Self) -> Vec<Failure>,
+    ) {
+        let mut failed = Vec::new();
+        self.shielded(later, |call| {
+            failed = deliver(call);
+            Ok(())
+        });
+        later.append(&mut failed);
+        self.shielded(later, |call| call.run.after_event(call.module));
+    }
+
+    /// Runs a part of the clean-up that calls user code. Its failure is collected and stops nothing.
     pub(crate) fn guarded(
         &mut self,
-        who: Who,
+        callee: Callee,
         place: &'static str,
         later: &mut Vec<Failure>,
         part: impl FnOnce(&mut Self) -> Result<(), BoxError>,
     ) {
-        self.run.at(who, place);
-        self.shielded(later, |session| {
-            let done = part(session);
-            session.run.checked(done)
+        self.run.enter(callee, place);
+        self.shielded(later, |call| {
+            let done = part(call);
+            call.run.checked(done)
         });
     }
 
-    /// Runs a part of the clean-up that says itself who failed. Whether it came to its end, be it by a failure.
+    /// Runs a part of the clean-up. Its failure or panic is collected and stops nothing. Returns `false`
+    /// after a panic.
     pub(crate) fn shielded(
         &mut self,
         later: &mut Vec<Failure>,
@@ -318,62 +315,60 @@ impl<'t, M: Module> Call<'t, M> {
         ended
     }
 
-    /// The loaders of a split, and how many batches of each to use. None at all when the limit is 0.
+    /// Makes the loaders of a split, and applies the limits to them. With a limit of 0 there are none.
     pub(crate) fn loaders(&mut self, split: Split) -> Result<LimitedLoaders<M::Batch>, Failure> {
-        if self.run.limits.amount(split).is_zero() {
+        if self.run.limits.batch_limit(split).is_zero() {
             return Ok((Vec::new(), vec![Some(0)]));
         }
-        self.run.at(Who::Data, "loaders");
-        let loaders = self.data.loaders(split);
-        let loaders = self.run.checked(loaders)?;
+        let loaders = call!(self.run, Data, "loaders", self.data.loaders(split))?;
         let names: Vec<_> = loaders.iter().map(|loader| loader.name().to_owned()).collect();
         if let Some(twice) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
             let error =
                 format!("two {} loaders are called `{}`; give each a name of its own", split.key(), twice.1);
             return Err(self.run.failed(error.into(), false));
         }
-        self.run.loaders.watch.desk.name(split, &names);
+        self.run.loaders.watch.wait.set_names(split, &names);
         self.run.loaders.names[usize::from(split != Split::Train)] = names;
-        self.run.at(Who::Trainer, "limits");
-        let batches = loaders.iter().map(|loader| self.run.limits.batches(split, loader.batches()));
-        let batches: Result<Vec<_>, _> = batches.collect();
-        let batches = self.run.checked(batches.map_err(Into::into))?;
+        let limits = &self.run.limits;
+        let batches: Result<Vec<_>, _> =
+            loaders.iter().map(|loader| limits.batches(split, loader.batches())).collect();
+        let batches = call!(self.run, Trainer, "limits", batches.map_err(Into::into))?;
         Ok((loaders, batches))
     }
 
-    /// How long training will be, as far as the limits and the data say.
-    pub(crate) fn horizon(&self, feed: &Feed<M::Batch>) -> Horizon {
+    /// The length of training, as far as limits and data determine it.
+    pub(crate) fn horizon(&self, stream: &TrainStream<M::Batch>) -> Horizon {
         let limits = &self.run.limits;
-        // With manual optimization, only the module knows how many steps a batch has.
-        let batches = feed.length().filter(|_| self.module.automatic_optimization());
+        // With manual optimization the number of steps per batch is unknown.
+        let batches = stream.length().filter(|_| self.module.automatic_optimization());
         let per_epoch = batches.map(|batches| batches.div_ceil(limits.accumulate));
         Horizon::of(limits.max_steps, limits.max_epochs, per_epoch)
     }
 
-    /// The epoch's mean loss, beside the last step's.
+    /// Logs the epoch's mean loss.
     pub(crate) fn log_epoch_loss(&mut self) {
-        use tenterhook_core::moment::LossHistory;
+        use tenterhook_core::run_context::LossHistory;
         if let Some(mean) = self.run.values.losses.average() {
             self.run.check_finite(mean);
             self.run.shared.metrics.log(TRAIN_LOSS, mean, LogOptions::STEP);
         }
     }
 
-    /// Everything was accepted: now there may be traces of the run.
+    /// Creates the run directory. All validation is done.
     pub(crate) fn begin_recording(&mut self) -> Result<(), Failure> {
-        let engine = self.module.engine();
+        let (engine, resume) = (self.module.engine(), &self.resume);
         self.run.begin_recording(
             self.options.seed,
             engine,
-            self.resume.from.as_deref(),
-            &self.resume.marks,
+            resume.from.as_deref(),
+            &resume.file_positions,
         )?;
         self.report_changes();
         Ok(())
     }
 }
 
-/// How many numbers are trained.
+/// The number of trainable parameters.
 fn count_parameters(module: &impl Module) -> u64 {
     let params = module.params();
     let trained = (0..params.count()).filter(|index| params.is_trained(*index));

@@ -1,27 +1,27 @@
-//! What a module sees of the run while it handles an event or computes a step.
+//! The context of a module's steps and handlers.
 
 use std::fmt::{Display, Write};
 
-use tenterhook_core::metrics::Logged;
-use tenterhook_core::moment::NoModel;
+use tenterhook_core::metrics::MetricsView;
+use tenterhook_core::run_context::NoModel;
 use tenterhook_core::{
-    Board, Decision, Failure, Flow, LogOptions, Moment, Origin, Phase, Progress, Request, Requests,
-    TensorSource,
+    Blackboard, Decision, Failure, Flow, LogOptions, Origin, Phase, Progress, Request, RosterHandle,
+    RunContext, TensorSource,
 };
 
 use crate::loops::Loop;
 use crate::module::{Module, ModuleResult};
 
-/// Passed to a module's steps and handlers: where the run stands, logging, hook points, and requests.
+/// The context of a module's steps and handlers: progress, logging, activations, and requests.
 pub struct Cx<'a, M: Module> {
     pub(crate) run: &'a mut Loop<M>,
-    /// Whether any hook wants activations now.
+    /// A hook receives activations.
     listening: bool,
-    /// The scopes that were entered; empty while nobody listens.
+    /// The current scope; empty unless a hook receives activations.
     scope: String,
 }
 
-/// What a module learns of a hook's failure that ends the run.
+/// The error that a module receives when a hook's failure ends the run.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Aborting(String);
@@ -35,13 +35,13 @@ impl Aborting {
 impl<'a, M: Module> Cx<'a, M> {
     #[inline]
     pub(crate) fn new(run: &'a mut Loop<M>) -> Cx<'a, M> {
-        let listening = run.hooks.listens(run.state.phase, &run.state.progress);
+        let listening = run.hooks.wants_activations(run.state.phase, &run.state.progress);
         Cx { run, listening, scope: String::new() }
     }
 }
 
 impl<M: Module> Cx<'_, M> {
-    /// Where the run stands: `cx.progress().epoch`, `.step`, …
+    /// The progress of the run: `cx.progress().epoch`, `.step`, …
     #[must_use]
     pub fn progress(&self) -> &Progress {
         &self.run.state.progress
@@ -53,7 +53,7 @@ impl<M: Module> Cx<'_, M> {
         self.run.state.progress.epoch
     }
 
-    /// Which loop is running.
+    /// The loop that is running.
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.run.state.phase
@@ -65,59 +65,58 @@ impl<M: Module> Cx<'_, M> {
         self.run.state.batch.index
     }
 
-    /// The index of the loader that the current batch came from.
+    /// The index of the current batch's loader.
     #[must_use]
     pub fn loader_index(&self) -> usize {
         self.run.state.batch.loader
     }
 
-    /// The name of the loader that the current batch came from.
+    /// The name of the current batch's loader.
     #[must_use]
     pub fn loader_name(&self) -> &str {
         let evaluates = usize::from(self.run.state.phase != Phase::Train);
         self.run.loaders.names[evaluates].get(self.run.state.batch.loader).map_or("", String::as_str)
     }
 
-    /// The registered hooks, and requests to enable, disable, remove or add some.
+    /// The registered hooks, and requests to enable, disable, remove or add hooks.
     #[must_use]
-    pub fn hooks(&self) -> Requests<'_> {
-        self.run.shared.roster.requests()
+    pub fn hooks(&self) -> RosterHandle<'_> {
+        self.run.shared.roster.handle()
     }
 
-    /// Logs a number: at once within a training batch, else aggregated over the epoch or evaluation.
+    /// Logs a metric: per step within a training batch, else aggregated over the epoch or evaluation.
     pub fn log(&mut self, name: &str, value: f64) {
         let within_batch = self.run.state.phase == Phase::Train && self.run.state.before_batch.is_some();
         let options = if within_batch { LogOptions::STEP } else { LogOptions::EPOCH };
         self.run.shared.metrics.log(name, value, options);
     }
 
-    /// Logs a number in a chosen way.
+    /// Logs a metric with options.
     pub fn log_with(&mut self, name: &str, value: f64, options: LogOptions) {
         self.run.shared.metrics.log(name, value, options);
     }
 
-    /// The metrics so far.
+    /// The logged metrics.
     #[must_use]
-    pub fn metrics(&self) -> Logged<'_> {
-        Logged::new(&self.run.shared.metrics, &self.run.values.losses, self.run.state.phase, false)
+    pub fn metrics(&self) -> MetricsView<'_> {
+        MetricsView::new(&self.run.shared.metrics, &self.run.values.losses, self.run.state.phase, false)
     }
 
-    /// The board on which hooks and the module leave values for each other.
+    /// The blackboard: values that hooks and module share.
     #[must_use]
-    pub fn board(&self) -> &Board {
+    pub fn board(&self) -> &Blackboard {
         &self.run.shared.board
     }
 
-    /// Whether any hook wants activations now.
+    /// Whether a hook receives activations.
     #[inline]
     #[must_use]
-    pub fn listens(&self) -> bool {
+    pub fn wants_activations(&self) -> bool {
         self.listening
     }
 
-    /// Names an activation: `values` makes it, under the full name it is given, if a hook wants it. While nobody
-    /// listens this costs a branch, and neither the name nor the values are made. Engines put a method of their own
-    /// for their tensors on top of it.
+    /// Shows an activation to hooks. `values` makes it under the full name that it receives, if a hook wants
+    /// it; otherwise this costs a branch. Engines provide a method for their tensors on top of this one.
     #[inline]
     pub fn show<S: TensorSource>(&mut self, name: impl Display, values: impl FnOnce(&str) -> S) {
         if self.listening {
@@ -129,9 +128,9 @@ impl<M: Module> Cx<'_, M> {
         }
     }
 
-    /// Gives a tensor as an output of a step of validation, test or prediction, such as its logits: `values` makes it,
-    /// under the name it is given, if a hook wants the event at the end of the batch. In training nothing is made.
-    /// Engines put a method of their own for their tensors on top of it.
+    /// Shows an output of a validation, test or prediction step, such as the logits. `values` makes it under
+    /// the name that it receives, if a hook receives the event at the end of the batch. It is not called in
+    /// training. Engines provide a method for their tensors on top of this one.
     #[inline]
     pub fn show_output<S: TensorSource + 'static>(&mut self, name: &str, values: impl FnOnce(&str) -> S) {
         if let Some(outputs) = &mut self.run.values.outputs {
@@ -139,7 +138,7 @@ impl<M: Module> Cx<'_, M> {
         }
     }
 
-    /// Everything that is named inside has this before its name, with a dot: `blocks.3`, then `blocks.3.mlp`.
+    /// Opens a scope: names inside get this prefix, with a dot, as in `blocks.3.mlp`.
     #[inline]
     pub fn scope<R>(&mut self, name: impl Display, inside: impl FnOnce(&mut Self) -> R) -> R {
         if !self.listening {
@@ -152,7 +151,7 @@ impl<M: Module> Cx<'_, M> {
         result
     }
 
-    /// Calls back with the full name of a point.
+    /// Calls `with` with the full name of an activation.
     fn within(&mut self, name: &dyn Display, with: impl FnOnce(&mut Self, &str)) {
         let outer = self.scope.len();
         self.enter(name);
@@ -166,53 +165,53 @@ impl<M: Module> Cx<'_, M> {
         if !self.scope.is_empty() {
             self.scope.push('.');
         }
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(self.scope, "{name}");
     }
 
     fn shown(&mut self, point: &str, values: &dyn TensorSource) {
         let run = &mut *self.run;
-        let standing = (run.state.stage, run.state.phase, run.state.status);
-        let moment = Moment::new(standing, run.state.progress, &run.shared, &NoModel, &run.values.losses);
-        run.hooks.show(point, values, moment);
+        let state = (run.state.stage, run.state.phase, run.state.status);
+        let run_cx = RunContext::new(state, run.state.progress, &run.shared, &NoModel, &run.values.losses);
+        run.hooks.deliver_activation(point, values, run_cx);
     }
 
-    /// Asks to stop training, as Lightning's `should_stop` does.
+    /// Requests a stop of training, like Lightning's `should_stop`.
     pub fn stop(&mut self, reason: impl Into<String>) {
         self.decide(Decision::stop(reason));
     }
 
-    /// Leaves this epoch: at once from `on_train_batch_start`, else when the batch is done.
+    /// Ends this epoch: at once from `on_train_batch_start`, else after the batch.
     pub fn end_epoch(&mut self) {
         self.decide(Flow::EndEpoch.into());
     }
 
-    /// Asks for something else: a learning rate, a checkpoint, a validation.
+    /// Requests a learning rate, a checkpoint, a validation or another [`Request`].
     pub fn request(&mut self, request: Request) {
         self.decide(Decision::CONTINUE.request(request));
     }
 
-    /// With manual optimization: propagates a loss back, with its events.
+    /// Manual optimization: backpropagates a loss, with its events.
     pub fn backward(&mut self, module: &mut M, loss: &M::Scalar) -> ModuleResult {
         self.manually(|run| run.manual_backward(module, loss))
     }
 
-    /// With manual optimization: lets one optimizer step, with its events. Every call is a step of
-    /// its own: `on_step_end` fires and `step` grows by one.
+    /// Manual optimization: steps one optimizer, with its events. Every call counts as a step and fires
+    /// `on_step_end`.
     pub fn optimizer_step(&mut self, module: &mut M, optimizer: usize) -> ModuleResult {
         self.manually(|run| run.manual_step(module, optimizer))?;
-        // It was a step, and hooks may want the next one.
-        self.listening = self.run.hooks.listens(self.run.state.phase, &self.run.state.progress);
+        // The next step may be one in which hooks receive activations.
+        self.listening = self.run.hooks.wants_activations(self.run.state.phase, &self.run.state.progress);
         Ok(())
     }
 
-    /// With manual optimization: clears one optimizer's gradients, with its events.
+    /// Manual optimization: clears the gradients of one optimizer, with its events.
     pub fn zero_grad(&mut self, module: &mut M, optimizer: usize) -> ModuleResult {
         self.manually(|run| run.manual_zero_grad(module, optimizer))
     }
 
-    /// What the module does itself. A hook's failure that ends the run is kept from the module, which might let it pass:
-    /// it learns of it, and the loop finds it when the step is over.
+    /// Runs a part of a step for the module. A hook's failure that ends the run is kept for the loop, because
+    /// the module might ignore the error that it receives.
     fn manually(&mut self, work: impl FnOnce(&mut Loop<M>) -> Result<(), Failure>) -> ModuleResult {
         if let Some(failure) = self.run.hooks.aborted() {
             return Err(Aborting::of(failure).into());
@@ -224,6 +223,6 @@ impl<M: Module> Cx<'_, M> {
     }
 
     fn decide(&mut self, decision: Decision) {
-        self.run.flow.of_module.push(decision);
+        self.run.flow.from_module.push(decision);
     }
 }

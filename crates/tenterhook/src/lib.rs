@@ -1,12 +1,12 @@
 //! A training loop for Rust whose heart is its hook system.
 //!
-//! What users `cargo add`: the [`Trainer`] and its loops, settings, configuration, checkpoints. All of
-//! the core contract ([`Observer`], [`Event`], the contexts, …) is re-exported at the root.
+//! The crate to `cargo add`: the [`Trainer`] and its loops, settings, configuration, checkpoints. The
+//! contract of hooks ([`Observer`], [`Event`], the contexts, …) is re-exported at the root.
 
-// Only one place prints, which makes untrusted text harmless.
+// Only one module prints, because it must escape untrusted text.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-// `#[hook]` names this crate by its public name, also when it is used in here.
+// `#[hook]` uses the public name of this crate.
 #[allow(unused_extern_crates)]
 extern crate self as tenterhook;
 
@@ -15,12 +15,12 @@ mod loops;
 
 mod accounts;
 mod call;
+mod check_plan;
 pub mod checkpoint;
 pub mod config;
 mod cx;
 pub mod data;
-mod feed;
-mod identify;
+mod fingerprints;
 mod journal;
 mod losses;
 pub mod memory;
@@ -30,7 +30,6 @@ pub mod optim;
 mod outputs;
 mod own_loop;
 mod problems;
-mod refuse;
 pub mod registry;
 mod report;
 mod resume;
@@ -43,6 +42,7 @@ pub mod strategy;
 pub mod task;
 pub mod tensors;
 pub mod toy;
+mod train_stream;
 mod trainer;
 
 pub use tenterhook_core::*;
@@ -58,19 +58,19 @@ pub use crate::strategy::Strategy;
 pub use crate::tensors::{TensorBytes, TensorMap};
 pub use crate::trainer::{AddError, Predictions, Report, RunError, Trainer};
 
-/// What a hook's or a program's file usually needs. It has no name that Burn's prelude has, so both can be used:
-/// [`Tensor`], the view that hooks get, and [`Module`] are at the root.
+/// The usual imports of hooks and programs. No name is in Burn's prelude, so both can be used: [`Tensor`],
+/// the view that hooks get, and [`Module`] are at the root.
 pub mod prelude {
     pub use tenterhook_core::context::*;
     pub use tenterhook_core::{
         AnyHook, BoxError, Cadence, Controller, Decision, Event, FromOptions, Gradients, HookExt, HookResult,
-        HookSpec, Key, Moment, Observer, OptionError, Phase, Policy, Progress, Registration, Request,
+        HookSpec, Key, Observer, OptionError, Phase, Policy, Progress, Registration, Request, RunContext,
         SaveRequest, Scalar, Stage, State, Tensors, Tier, TimeSpan, Update, UpdateHook, closure, hook, hooks,
     };
 
-    // Its methods without its name, which is also that of Burn's trait.
+    // Without its name, which is also that of Burn's trait.
     pub use crate::Module as _;
-    pub use crate::settings::{Amount, Check, ClipAlgorithm, OnSaveError, Switch};
+    pub use crate::settings::{BatchLimit, ClipAlgorithm, FastDevRun, OnSaveError, ValInterval};
     pub use crate::{
         BatchData, Cx, DataModule, Loader, ModuleResult, Report, RunError, RunNotice, Settings, StepOutput,
         Trainer,

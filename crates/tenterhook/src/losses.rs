@@ -1,38 +1,38 @@
-//! Losses, kept lazy and read in bulk.
+//! Losses: kept as lazy scalars of the engine, and read in bulk.
 
 use std::cell::Cell;
 
 use serde::{Deserialize, Serialize};
-use tenterhook_core::ledger;
-use tenterhook_core::moment::LossHistory;
+use tenterhook_core::read_counter;
+use tenterhook_core::run_context::LossHistory;
 use tenterhook_core::tensor::ReadScalar;
 
-/// A lazy number that is read at most once, however many hooks ask for it at however many events.
-pub(crate) struct Once<S> {
+/// A scalar of the engine that is read at most once, and cached.
+pub(crate) struct LazyScalar<S> {
     pub(crate) scalar: S,
     known: Cell<Option<f64>>,
 }
 
-impl<S> Once<S> {
-    pub(crate) fn new(scalar: S) -> Once<S> {
-        Once { scalar, known: Cell::new(None) }
+impl<S> LazyScalar<S> {
+    pub(crate) fn new(scalar: S) -> LazyScalar<S> {
+        LazyScalar { scalar, known: Cell::new(None) }
     }
 
-    /// The same scalar, read as this number.
-    pub(crate) fn known_as(self, value: f64) -> Once<S> {
-        Once { known: Cell::new(Some(value)), ..self }
+    /// Sets the value, instead of reading it.
+    pub(crate) fn known_as(self, value: f64) -> LazyScalar<S> {
+        LazyScalar { known: Cell::new(Some(value)), ..self }
     }
 
-    /// The same number under another form of the scalar.
-    pub(crate) fn map(self, change: impl FnOnce(S) -> S) -> Once<S> {
-        Once { scalar: change(self.scalar), known: self.known }
+    /// Converts the scalar, and keeps the cached value.
+    pub(crate) fn map(self, change: impl FnOnce(S) -> S) -> LazyScalar<S> {
+        LazyScalar { scalar: change(self.scalar), known: self.known }
     }
 }
 
-impl<S: ReadScalar> ReadScalar for Once<S> {
+impl<S: ReadScalar> ReadScalar for LazyScalar<S> {
     fn read(&self) -> f64 {
         self.known.get().unwrap_or_else(|| {
-            ledger::scalar_read();
+            read_counter::count_scalar();
             let value = self.scalar.read();
             self.known.set(Some(value));
             value
@@ -40,57 +40,56 @@ impl<S: ReadScalar> ReadScalar for Once<S> {
     }
 }
 
-/// The losses of an epoch: those not read yet, and what the others came to.
+/// The losses of an epoch: those not read yet, and the sum of the others.
 pub(crate) struct Losses<S> {
-    pending: Vec<Once<S>>,
+    pending: Vec<LazyScalar<S>>,
     sum: f64,
     count: u64,
     latest: Option<f64>,
 }
 
-/// The losses of an epoch as a checkpoint holds them.
+/// The losses of an epoch in a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LossesState {
-    /// Of those so far.
+    /// The sum so far.
     #[serde(with = "tenterhook_core::number")]
     sum: f64,
-    /// How many they are.
+    /// The number of losses so far.
     count: u64,
-    /// The last one, also of an earlier epoch.
+    /// The last loss, possibly of an earlier epoch.
     #[serde(with = "tenterhook_core::number::option")]
     latest: Option<f64>,
 }
 
 impl LossesState {
-    /// The last loss.
     pub(crate) fn latest(&self) -> Option<f64> {
         self.latest
     }
 }
 
 impl<S: ReadScalar> Losses<S> {
-    /// So many are kept unread at the most, however rarely they are asked for.
+    /// The largest number of unread losses.
     const MOST: u64 = 4096;
 
     pub(crate) fn new() -> Losses<S> {
         Losses { pending: Vec::new(), sum: 0.0, count: 0, latest: None }
     }
 
-    /// How many the epoch has had so far.
+    /// The number of losses so far.
     pub(crate) fn len(&self) -> u64 {
         self.count + self.pending.len() as u64
     }
 
-    /// How many nobody has read yet.
+    /// The number of unread losses.
     pub(crate) fn unread(&self) -> u64 {
         self.pending.iter().filter(|loss| loss.known.get().is_none()).count() as u64
     }
 
-    pub(crate) fn push(&mut self, loss: Once<S>) {
+    pub(crate) fn push(&mut self, loss: LazyScalar<S>) {
         if self.pending.len() as u64 >= Self::MOST {
             self.read();
         }
-        // Only the last one is asked for by itself; of a number that is known the sum is enough.
+        // Only the last loss is read by itself; known values are summed up.
         if let [last] = self.pending.as_slice()
             && let Some(value) = last.known.get().or_else(|| last.scalar.known())
         {
@@ -109,7 +108,7 @@ impl<S: ReadScalar> Losses<S> {
         }
     }
 
-    /// Reads all that are pending. The last one stays: it is the current batch's.
+    /// Reads all pending losses, and returns the last, which stays pending as the current loss.
     pub(crate) fn read(&mut self) -> Option<f64> {
         self.read_pending();
         let Some(last) = self.pending.pop() else { return self.latest };
@@ -122,35 +121,35 @@ impl<S: ReadScalar> Losses<S> {
         Some(value)
     }
 
-    /// Brings over in one go what nobody has read yet.
+    /// Reads all unread losses in one transfer.
     fn read_pending(&self) {
         let mut unread = Vec::with_capacity(self.pending.len());
         unread.extend(self.pending.iter().filter(|loss| loss.known.get().is_none()));
         let scalars: Vec<_> = unread.iter().map(|loss| &loss.scalar).collect();
         for (loss, value) in unread.iter().zip(S::read_all(&scalars)) {
-            ledger::scalar_read();
+            read_counter::count_scalar();
             loss.known.set(Some(value));
         }
     }
 
-    /// The sum in the order in which they came, so that it does not depend on when they were read.
+    /// The sum, in order, so that it does not depend on when the losses were read.
     fn sum(&self) -> f64 {
         self.read_pending();
         self.pending.iter().fold(self.sum, |sum, loss| sum + loss.read())
     }
 
-    /// As a checkpoint holds them; this reads them all.
+    /// The state for a checkpoint. Reads all losses.
     pub(crate) fn state(&self) -> LossesState {
         LossesState { sum: self.sum(), count: self.len(), latest: self.latest() }
     }
 
-    /// As a checkpoint held them.
+    /// Restores the state of a checkpoint.
     pub(crate) fn restore(&mut self, state: LossesState) {
         self.pending.clear();
         (self.sum, self.count, self.latest) = (state.sum, state.count, state.latest);
     }
 
-    /// Forgets the epoch; its last loss stays the latest.
+    /// Starts an epoch. The last loss remains the latest.
     pub(crate) fn begin_epoch(&mut self) {
         self.latest = self.latest();
         self.pending.clear();
@@ -177,7 +176,7 @@ mod tests {
     fn an_epoch_has_its_average_and_keeps_its_last() {
         let mut losses = Losses::new();
         for loss in [1.0, 2.0, 6.0] {
-            losses.push(Once::new(loss));
+            losses.push(LazyScalar::new(loss));
         }
         assert_eq!((losses.latest(), losses.average()), (Some(6.0), Some(3.0)));
         assert_eq!(losses.read(), Some(6.0));
@@ -192,7 +191,7 @@ mod tests {
         let average = |read_after: &[usize], restore_after: usize| {
             let mut losses = Losses::new();
             for (index, loss) in values.into_iter().enumerate() {
-                losses.push(Once::new(loss));
+                losses.push(LazyScalar::new(loss));
                 if read_after.contains(&index) {
                     losses.read();
                 }
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_read_yet_is_read_in_one_go() {
+    fn unread_losses_are_read_in_one_transfer() {
         use std::cell::RefCell;
         use std::rc::Rc;
 
@@ -232,7 +231,7 @@ mod tests {
         let reads = Rc::new(RefCell::new(Vec::new()));
         let mut losses = Losses::new();
         for value in [1.0, 2.0, 3.0, 6.0] {
-            losses.push(Once::new(Counted(value, reads.clone())));
+            losses.push(LazyScalar::new(Counted(value, reads.clone())));
         }
         assert_eq!(losses.latest(), Some(6.0));
         assert_eq!(losses.read(), Some(6.0));

@@ -1,18 +1,18 @@
-//! How much memory a configuration needs, and how much there is.
+//! Estimates of the memory that a configuration needs, and the memory of the machine.
 //!
-//! A [`Task`](crate::task::Task) estimates the size of what it would build. The estimate is compared with the memory of
-//! the machine before anything is allocated, so that a wrong number in a configuration is an error with its key, and
-//! not an abort.
+//! A [`Task`](crate::task::Task) estimates the memory that it needs. The estimate is compared with that of
+//! the machine before anything is allocated, so that a wrong number in a configuration is an error with its
+//! key instead of an abort.
 
 use std::fmt;
 
-/// Where the memory of the machine is not known, more than this is refused.
+/// The limit in bytes if the memory of the machine is unknown.
 const SANITY: f64 = 1e15;
 
-/// The memory that this process can have, in bytes: that of the machine, or the limit of its control group. `None`
-/// where it is not known.
+/// The memory available to this process, in bytes: that of the machine, or the limit of its control group.
+/// `None` if unknown.
 #[must_use]
-pub fn of_this_machine() -> Option<u64> {
+pub fn available_bytes() -> Option<u64> {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let total = read("/proc/meminfo").and_then(|text| of_meminfo(&text));
     let groups = read("/proc/self/cgroup").unwrap_or_default();
@@ -20,10 +20,10 @@ pub fn of_this_machine() -> Option<u64> {
     limits.chain(total).min()
 }
 
-/// [`of_this_machine`], or as much as can be addressed where that is not known.
+/// [`available_bytes`], or the largest addressable size if that is unknown.
 #[must_use]
 pub fn limit_in_bytes() -> usize {
-    of_this_machine().map_or(usize::MAX / 2, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX / 2))
+    available_bytes().map_or(usize::MAX / 2, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX / 2))
 }
 
 /// The total memory in the text of `/proc/meminfo`.
@@ -32,8 +32,8 @@ fn of_meminfo(text: &str) -> Option<u64> {
     total.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The files that may limit the control groups in the text of `/proc/self/cgroup`: those of version 2, and of `memory`
-/// in version 1.
+/// The files that may limit the control groups in the text of `/proc/self/cgroup`: those of version 2, and of
+/// `memory` in version 1.
 fn limit_files(groups: &str) -> Vec<String> {
     let mut files = Vec::new();
     for group in groups.lines() {
@@ -46,16 +46,16 @@ fn limit_files(groups: &str) -> Vec<String> {
             }
             _ => continue,
         };
-        // A limit of a group holds for all groups below it.
+        // A limit of a group also applies to all groups below it.
         let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
         files.extend(ends.map(|end| format!("{root}{}/{file}", &path[..end])));
     }
     files
 }
 
-/// An estimate of the memory that a configuration needs, in bytes. Parts are named by the keys they depend on.
+/// An estimate of the memory that a configuration needs. Each part has the key it depends on.
 ///
-/// Sizes are floating-point numbers, so that no product of sizes overflows.
+/// Sizes are floating-point numbers, because products of sizes may overflow integers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Estimate {
     parts: Vec<Part>,
@@ -68,35 +68,35 @@ struct Part {
     bytes: f64,
 }
 
-/// A configuration needs more memory than there is.
+/// A configuration that needs more memory than is available.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TooLarge {
     /// The key that the largest part depends on.
     pub key: String,
     /// What the largest part is.
     pub what: String,
-    /// How much is needed, in bytes.
+    /// The memory needed, in bytes.
     pub needed: f64,
-    /// How much there is, in bytes, where that is known.
+    /// The available memory in bytes, if known.
     pub available: Option<u64>,
 }
 
 impl Estimate {
-    /// An estimate of nothing.
+    /// An empty estimate.
     #[must_use]
     pub fn new() -> Estimate {
         Estimate::default()
     }
 
-    /// The same with another part, such as "the weights with gradients and optimizer state", which depends on this key.
+    /// Adds a part, such as "the weights with gradients and optimizer state", which depends on this key.
     #[must_use]
     pub fn part(mut self, key: impl Into<String>, what: impl Into<String>, bytes: f64) -> Estimate {
         self.parts.push(Part { key: key.into(), what: what.into(), bytes: bytes.max(0.0) });
         self
     }
 
-    /// The same with another part, which depends on several keys. Each comes with how many times its usual value it is;
-    /// the one that is furthest above it is named, and of equal ones the last.
+    /// Adds a part that depends on several keys. Each key has the ratio to its usual value; the key with the
+    /// largest ratio is reported, or the last of them.
     #[must_use]
     pub fn part_of(self, sizes: &[(&str, f64)], what: impl Into<String>, bytes: f64) -> Estimate {
         let furthest = sizes.iter().max_by(|a, b| a.1.total_cmp(&b.1));
@@ -109,7 +109,7 @@ impl Estimate {
         self.parts.iter().map(|part| part.bytes).sum()
     }
 
-    /// Refuses more than is available.
+    /// Checks that enough memory is available.
     ///
     /// # Errors
     /// [`TooLarge`], with the key of the largest part.
@@ -127,16 +127,16 @@ impl Estimate {
 
 impl fmt::Display for TooLarge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "needs about {} of memory, most of it for {}", in_words(self.needed), self.what)?;
+        write!(f, "needs about {} of memory, most of it for {}", size_text(self.needed), self.what)?;
         match self.available {
-            Some(bytes) => write!(f, "; this machine has {}", in_words(bytes as f64)),
+            Some(bytes) => write!(f, "; this machine has {}", size_text(bytes as f64)),
             None => Ok(()),
         }
     }
 }
 
-/// A size as people write it.
-fn in_words(bytes: f64) -> String {
+/// A size with its unit.
+fn size_text(bytes: f64) -> String {
     const UNITS: [&str; 6] = ["MB", "GB", "TB", "PB", "EB", "ZB"];
     let mut size = bytes / 1e6;
     let mut units = UNITS.into_iter();
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_needs_more_than_there_is_is_refused_with_its_largest_part() {
+    fn too_large_an_estimate_is_refused_with_its_largest_part() {
         let estimate = Estimate::new().part("model.hidden", "the weights", 150e9).part(
             "loader.batch_size",
             "a batch",
@@ -167,13 +167,13 @@ mod tests {
             refused.to_string(),
             "needs about 150 GB of memory, most of it for the weights; this machine has 24 GB"
         );
-        assert_eq!(estimate.check(None), Ok(()), "where nothing is known, only nonsense is refused");
+        assert_eq!(estimate.check(None), Ok(()), "an unknown size has a large limit");
         let endless = Estimate::new().part("x", "it", f64::MAX).part("y", "that", f64::MAX);
         assert!(endless.check(None).unwrap_err().to_string().starts_with("needs about inf"));
     }
 
     #[test]
-    fn a_part_of_several_keys_is_named_by_the_one_that_is_furthest_above_its_usual_value() {
+    fn a_part_of_several_keys_is_named_by_the_key_with_the_largest_ratio() {
         let named = |hidden, batch| {
             let sizes = [("model.hidden", hidden), ("loader.batch_size", batch)];
             Estimate::new().part_of(&sizes, "activations", 2e9).check(Some(1_000_000_000)).unwrap_err().key
@@ -198,13 +198,13 @@ mod tests {
             ]
         );
         if cfg!(target_os = "linux") {
-            assert!(of_this_machine().is_some_and(|bytes| bytes > 1 << 20));
+            assert!(available_bytes().is_some_and(|bytes| bytes > 1 << 20));
         }
     }
 
     #[test]
-    fn sizes_are_written_for_people() {
-        let words = [5e6, 999.6e6, 24e9, 1.5e14, 1e40].map(in_words);
+    fn sizes_have_readable_units() {
+        let words = [5e6, 999.6e6, 24e9, 1.5e14, 1e40].map(size_text);
         assert_eq!(words, ["5 MB", "1 GB", "24 GB", "150 TB", "1e19 ZB"]);
     }
 }

@@ -1,91 +1,97 @@
 //! The module: the user's training program, as the loop sees it.
 //!
-//! An engine crate implements this trait once for its own kind of module; a user of that engine
-//! never sees it. Whoever computes with plain numbers implements it himself, as [`crate::toy`] does.
+//! An engine crate implements this trait for its own kind of module, so that users of that engine do not see
+//! it. A program without an engine implements it directly, like [`crate::toy`].
 
 mod report;
 
 use std::any::Any;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::plan::DeclaredMetric;
 use tenterhook_core::tensor::ReadScalar;
-use tenterhook_core::{
-    BoxError, ClipRule, Entries, Failure, GradientsMut, Lr, ModelView, Stage, TensorSource,
-};
+use tenterhook_core::{BoxError, ClipRule, GradientsMut, LrChange, ModelView, TensorSource};
 
 use crate::cx::Cx;
 use crate::data::BatchData;
 use crate::tensors::{Buffers, TensorMap};
 
-/// What a module's handlers and actions return.
+/// The result of a module's methods.
 pub type ModuleResult<T = ()> = Result<T, BoxError>;
 
-/// What a training step yields.
+/// The output of a training step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepOutput<S> {
-    /// A loss to train on.
+    /// The loss to minimize.
     Loss(S),
-    /// Nothing to train on: no backward, no update, no scheduler step.
+    /// No loss: no backward pass, no update, no scheduler step.
     NoLoss,
 }
 
-/// When a scheduler steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+impl<S> From<S> for StepOutput<S> {
+    fn from(loss: S) -> StepOutput<S> {
+        StepOutput::Loss(loss)
+    }
+}
+
+/// The unit of a scheduler's steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Interval {
-    /// After optimizer steps.
+    /// Optimizer steps.
     Step,
-    /// After epochs.
+    /// Epochs.
     Epoch,
 }
 
-/// A learning-rate scheduler, as far as the loop must know it.
+/// When a learning-rate scheduler steps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SchedulerPlan {
-    /// When it steps.
+    /// The unit of its steps.
     pub interval: Interval,
-    /// On every how many of these.
+    /// The number of units per step of the scheduler.
     pub frequency: u64,
-    /// It steps on a plateau of this metric, which must have been logged by then.
-    pub plateau_of: Option<String>,
+    /// The metric that is passed to its steps, and that must be logged before.
+    pub monitor: Option<String>,
     /// Whether a missing metric is an error.
     pub strict: bool,
 }
 
 impl SchedulerPlan {
-    /// A scheduler that steps after every one of these.
+    /// A scheduler that steps after each unit.
     #[must_use]
     pub fn every(interval: Interval) -> SchedulerPlan {
-        SchedulerPlan { interval, frequency: 1, plateau_of: None, strict: true }
+        SchedulerPlan { interval, frequency: 1, monitor: None, strict: true }
     }
 
-    /// A scheduler that judges a metric after every epoch.
+    /// A scheduler that steps after each epoch with the value of a metric.
     #[must_use]
     pub fn on_plateau_of(metric: impl Into<String>) -> SchedulerPlan {
-        SchedulerPlan { plateau_of: Some(metric.into()), ..SchedulerPlan::every(Interval::Epoch) }
+        SchedulerPlan { monitor: Some(metric.into()), ..SchedulerPlan::every(Interval::Epoch) }
     }
 }
 
-/// The optimizers and schedulers of a module, as far as the loop must know them.
+/// The optimizers and schedulers of a module, for the loop.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Optimization {
-    /// How many optimizers there are, over disjoint parameters.
+    /// The number of optimizers, over disjoint parameters.
     pub optimizers: usize,
     /// The schedulers, in the order in which they step.
     pub schedulers: Vec<SchedulerPlan>,
 }
 
-/// How long training will be from its very beginning, as far as that is known. It may end earlier.
+/// The total length of training, if known. Training may end earlier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Horizon {
-    /// In optimizer steps. With manual optimization only `max_steps` can say.
+    /// In optimizer steps. With manual optimization, only `max_steps` limits it.
     pub steps: Option<u64>,
     /// In epochs.
     pub epochs: Option<u64>,
 }
 
 impl Horizon {
-    /// What these limits come to. `per_epoch` is the steps of an epoch.
+    /// The length from the limits. `per_epoch` is the number of steps of an epoch.
     pub(crate) fn of(max_steps: Option<u64>, max_epochs: Option<u64>, per_epoch: Option<u64>) -> Horizon {
         let least = |a: Option<u64>, b: Option<u64>| [a, b].into_iter().flatten().min();
         let by_epochs = per_epoch.zip(max_epochs).map(|(steps, epochs)| steps.saturating_mul(epochs));
@@ -96,8 +102,8 @@ impl Horizon {
         }
     }
 
-    /// How often a scheduler will step at the most. One that steps on every so many batches begins to
-    /// count anew in every epoch, so it may step a little less often.
+    /// The maximum number of steps of a scheduler. A scheduler with a `frequency` counts anew in each epoch,
+    /// so it may step a little less often.
     #[must_use]
     pub fn of_scheduler(&self, plan: &SchedulerPlan) -> Option<u64> {
         let all = match plan.interval {
@@ -108,30 +114,30 @@ impl Horizon {
     }
 }
 
-/// The state of optimizers and schedulers, as a checkpoint holds it.
+/// The state of optimizers and schedulers, for checkpoints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OptimizerState {
-    /// What is as large as the weights: moments and the like, by parameter.
+    /// The tensors, such as moments, by full name.
     #[serde(skip)]
     pub tensors: TensorMap,
     /// Everything else: learning rates, counts, schedulers.
     pub rest: serde_json::Value,
 }
 
-/// Which parts of a module a checkpoint wants.
+/// The parts of a module to include in a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct SnapshotParts {
     /// The weights.
     pub weights: bool,
     /// The state of optimizers and schedulers.
     pub optimizers: bool,
-    /// The gradients of an accumulation window that has not ended, or that somebody will still look at.
+    /// The gradients of an open accumulation window, or those that are still needed.
     pub gradients: bool,
 }
 
-/// The tensors and numbers of a module as a checkpoint holds them; what was not wanted is empty.
+/// The data of a snapshot. Parts that were not requested are empty.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Saved {
+pub struct SnapshotData {
     /// The weights.
     pub weights: TensorMap,
     /// The state of optimizers and schedulers.
@@ -140,35 +146,47 @@ pub struct Saved {
     pub gradients: TensorMap,
 }
 
-/// A module as it was at one moment. Taking it should copy nothing; what it takes to bring the numbers over is done
-/// by whoever writes them, on another thread, while training goes on.
+impl SnapshotData {
+    /// Copies the wanted parts of a module.
+    pub fn of<M: Module>(module: &M, wanted: SnapshotParts) -> ModuleResult<SnapshotData> {
+        let (weights, optimizers, gradients) = (wanted.weights, wanted.optimizers, wanted.gradients);
+        Ok(SnapshotData {
+            weights: weights.then(|| module.weights()).transpose()?.unwrap_or_default(),
+            optimizers: optimizers.then(|| module.optimizer_state()).transpose()?.unwrap_or_default(),
+            gradients: gradients.then(|| module.gradients_state()).transpose()?.unwrap_or_default(),
+        })
+    }
+}
+
+/// A snapshot of a module. Taking it should copy nothing; the data is read later, on the thread that writes
+/// the checkpoint, while training continues.
 pub struct Snapshot(Box<Read>);
 
-type Read = dyn FnOnce(&Buffers) -> ModuleResult<Saved> + Send;
+type Read = dyn FnOnce(&Buffers) -> ModuleResult<SnapshotData> + Send;
 
 impl Snapshot {
-    /// One whose numbers are brought over when they are needed; copies may lie in these buffers, which are kept from one
-    /// save to the next. Nothing that training does afterwards may change them.
-    pub fn new(read: impl FnOnce(&Buffers) -> ModuleResult<Saved> + Send + 'static) -> Snapshot {
+    /// A snapshot whose data is read by this function, which can make copies in the buffers. Later training
+    /// must not change the data.
+    pub fn new(read: impl FnOnce(&Buffers) -> ModuleResult<SnapshotData> + Send + 'static) -> Snapshot {
         Snapshot(Box::new(read))
     }
 
-    /// Brings the numbers over.
-    pub fn read(self, buffers: &Buffers) -> ModuleResult<Saved> {
+    /// Reads the data.
+    pub fn read(self, buffers: &Buffers) -> ModuleResult<SnapshotData> {
         (self.0)(buffers)
     }
 }
 
-/// What became of weights that were loaded as far as they fit.
+/// The result of loading the weights that match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LoadReport {
-    /// The parameters that were set.
+    /// The parameters that were loaded.
     pub loaded: Vec<String>,
-    /// The parameters that the weights lack; they stay as they were.
+    /// The parameters without weights, which are unchanged.
     pub missing: Vec<String>,
-    /// The weights that the module has no parameter for.
+    /// The weights without a parameter.
     pub unexpected: Vec<String>,
-    /// The parameters whose weights do not fit, with both shapes; they stay as they were.
+    /// The parameters whose weights have another shape, with both shapes. They are unchanged.
     pub unfit: Vec<String>,
 }
 
@@ -180,29 +198,66 @@ macro_rules! for_each_module_handler {
     };
 }
 
+/// The handlers of [`Module`] that get no context, with their defaults; also for the traits of engines.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! module_lifecycle {
+    () => {
+        /// Builds what is too large to build earlier. Called after `setup` and before weights are restored.
+        fn configure_model(&mut self) -> $crate::ModuleResult {
+            Ok(())
+        }
+
+        /// Called before everything else.
+        fn setup(&mut self, _stage: $crate::Stage) -> $crate::ModuleResult {
+            Ok(())
+        }
+
+        /// Called after everything else, exactly once.
+        fn teardown(&mut self, _stage: $crate::Stage) -> $crate::ModuleResult {
+            Ok(())
+        }
+
+        /// May add entries to a checkpoint, after the hooks.
+        fn on_save_checkpoint(&mut self, _entries: &$crate::CheckpointEntries) -> $crate::ModuleResult {
+            Ok(())
+        }
+
+        /// May read entries of a checkpoint, before its weights are loaded.
+        fn on_load_checkpoint(&mut self, _entries: &$crate::CheckpointEntries) -> $crate::ModuleResult {
+            Ok(())
+        }
+
+        /// Called when the run has failed.
+        fn on_exception(&mut self, _failure: &$crate::Failure) -> $crate::ModuleResult {
+            Ok(())
+        }
+    };
+}
+
 macro_rules! define_module {
     ($($handler:ident)*) => {
-        /// The user's training program: model, steps, optimizers, and any lifecycle handler it likes.
+        /// The user's training program: model, steps, optimizers, and optional lifecycle handlers.
         ///
-        /// At every event hooks come before the module, except that monitors come after it at
-        /// `on_train_epoch_end`.
+        /// At each event, hooks run before the module, except for monitors at `on_train_epoch_end`, which run
+        /// after it.
         pub trait Module: ModelView + Sized {
-            /// What the data yields.
+            /// The type of batches.
             type Batch: BatchData;
-            /// A number that may not be computed yet: losses and norms.
+            /// The type of losses and norms, which may be computed lazily.
             type Scalar: ReadScalar + Clone;
-            /// What `predict_step` yields.
+            /// The output of `predict_step`.
             type Prediction: Any;
 
-            /// Computes the loss of a batch, or steps its optimizers itself when it says so in
-            /// [`Module::automatic_optimization`].
+            /// Computes the loss of a batch. Without [`Module::automatic_optimization`] it also steps the
+            /// optimizers.
             fn training_step(
                 &mut self,
                 batch: &Self::Batch,
                 cx: &mut Cx<'_, Self>,
             ) -> ModuleResult<StepOutput<Self::Scalar>>;
 
-            /// Evaluates a batch; numbers go to `cx.log`.
+            /// Evaluates a batch. Metrics are logged with `cx.log`.
             fn validation_step(&mut self, _batch: &Self::Batch, _cx: &mut Cx<'_, Self>) -> ModuleResult {
                 Err("this module has no validation_step".into())
             }
@@ -217,25 +272,21 @@ macro_rules! define_module {
                 Err("this module has no predict_step".into())
             }
 
-            /// Makes the optimizers and schedulers, for a training of this length.
+            /// Creates the optimizers and schedulers for a training of this length.
             fn configure_optimizers(&mut self, horizon: Horizon) -> ModuleResult<Optimization>;
 
-            /// Builds what is too large to build earlier. Comes after `setup` and before restoring.
-            fn configure_model(&mut self) -> ModuleResult {
-                Ok(())
-            }
-
-            /// `false`: the module calls [`Cx::backward`] and [`Cx::optimizer_step`] itself, as a GAN needs.
+            /// Whether the loop calls backward and optimizer steps. If false, the module calls
+            /// [`Cx::backward`] and [`Cx::optimizer_step`], as GANs do.
             fn automatic_optimization(&self) -> bool {
                 true
             }
 
-            /// The engine that computes it, with its version, such as `burn 0.22.1`; `run.json` records it.
+            /// The engine and its version, such as `burn 0.22.1`, for `run.json`.
             fn engine(&self) -> Option<String> {
                 None
             }
 
-            /// The metrics it logs, when it can say; then the plan can refuse monitors of others.
+            /// The metrics that it logs, if known. Then the plan can refuse monitors of other metrics.
             fn metrics(&self) -> Option<Vec<DeclaredMetric>> {
                 None
             }
@@ -246,8 +297,8 @@ macro_rules! define_module {
             /// Adds the gradients of `loss / divide_by`.
             fn backward(&mut self, loss: &Self::Scalar, divide_by: f64) -> ModuleResult;
 
-            /// The trained parameters of one optimizer that no gradient has reached in this window, by name.
-            /// Asked before its first step.
+            /// The names of one optimizer's trained parameters without a gradient in this window. Called
+            /// before its first step.
             fn without_gradient(&self, _optimizer: usize) -> Vec<String> {
                 Vec::new()
             }
@@ -255,115 +306,89 @@ macro_rules! define_module {
             /// Clips the gradients of one optimizer.
             fn clip_gradients(&mut self, optimizer: usize, rule: ClipRule) -> ModuleResult;
 
-            /// Changes the weights. When `keep_gradients` is false they may be consumed.
+            /// Updates the weights. Unless `keep_gradients` is set, the gradients may be consumed.
             fn optimizer_step(&mut self, optimizer: usize, keep_gradients: bool) -> ModuleResult;
 
-            /// Steps a scheduler of [`Optimization::schedulers`]; one on a plateau gets its metric.
+            /// Steps a scheduler of [`Optimization::schedulers`], with the value of its metric if it monitors
+            /// one.
             fn lr_scheduler_step(&mut self, scheduler: usize, metric: Option<f64>) -> ModuleResult;
 
             /// The gradients of one optimizer's parameters, or of all.
             fn gradients(&self, optimizer: Option<usize>) -> &dyn TensorSource;
 
-            /// The gradients of one optimizer's parameters, to be changed.
+            /// The mutable gradients of one optimizer's parameters.
             fn gradients_mut(&mut self, optimizer: usize) -> &mut dyn GradientsMut;
 
-            /// The norm of one optimizer's gradients, which need not be computed now.
+            /// The norm of one optimizer's gradients, which may be computed lazily.
             fn grad_norm(&self, optimizer: usize) -> Self::Scalar;
 
             /// The learning rate of an optimizer's first group.
             fn lr(&self, optimizer: usize) -> f64;
 
             /// Changes the learning rates of one optimizer.
-            fn change_lr(&mut self, optimizer: usize, change: Lr) -> ModuleResult;
+            fn change_lr(&mut self, optimizer: usize, change: LrChange) -> ModuleResult;
 
-            /// A loss that no longer holds on to what it was computed from.
+            /// Detaches a loss from the computation graph.
             fn detach(loss: Self::Scalar) -> Self::Scalar {
                 loss
             }
 
-            /// Seeds the engine. Called immediately before each step, after all hooks have run.
+            /// Seeds the engine. Called before each step, after all hooks have run.
             fn reseed(&mut self, _seed: u64) {}
 
-            /// The run's seed, and whether only deterministic algorithms may be used. Called first of all.
+            /// Sets the seed of the run and whether to use deterministic algorithms only. Called first.
             fn prepare(&mut self, _seed: u64, _deterministic: bool) {}
 
-            /// Goes from training to evaluation (dropout off, and the like).
+            /// Switches to evaluation mode, for example without dropout.
             fn eval_mode(&mut self) {}
 
-            /// Goes back to training.
+            /// Switches to training mode.
             fn train_mode(&mut self) {}
 
             /// The weights, for a checkpoint.
             fn weights(&self) -> ModuleResult<TensorMap>;
 
-            /// The weights, from a checkpoint. Comes before the strategy's set-up and the optimizers.
+            /// Loads weights from a checkpoint. Called before the strategy's set-up and the optimizers.
             fn load_weights(&mut self, weights: &TensorMap) -> ModuleResult;
 
             /// The state of optimizers and schedulers, for a checkpoint.
             fn optimizer_state(&self) -> ModuleResult<OptimizerState>;
 
-            /// The state of optimizers and schedulers, from a checkpoint. Comes after `on_fit_start`.
+            /// Loads the state of optimizers and schedulers from a checkpoint. Called after `on_fit_start`.
             fn load_optimizer_state(&mut self, state: &OptimizerState) -> ModuleResult;
 
-            /// Itself as it is now, for a checkpoint that is written while training goes on. The default copies
-            /// everything at once; an engine whose tensors are shared copies nothing.
-            fn snapshot(&self, wanted: Wanted) -> ModuleResult<Snapshot> {
-                let saved = Saved {
-                    weights: if wanted.weights { self.weights()? } else { TensorMap::default() },
-                    optimizers: if wanted.optimizers { self.optimizer_state()? } else { OptimizerState::default() },
-                    gradients: if wanted.gradients { self.gradients_state()? } else { TensorMap::default() },
-                };
+            /// A snapshot for a checkpoint that is written while training continues. The default copies
+            /// everything; an engine with shared tensors copies nothing.
+            fn snapshot(&self, wanted: SnapshotParts) -> ModuleResult<Snapshot> {
+                let saved = SnapshotData::of(self, wanted)?;
                 Ok(Snapshot::new(move |_| Ok(saved)))
             }
 
-            /// Whether gradients can be saved and loaded, so that a checkpoint can be taken within an accumulation
-            /// window.
+            /// Whether gradients can be saved and loaded, which checkpoints within an accumulation window
+            /// need.
             fn saves_gradients(&self) -> bool {
                 false
             }
 
-            /// The gradients there are, by parameter name, for a checkpoint within an accumulation window. Asked only
-            /// of a module that says so in [`Module::saves_gradients`].
+            /// The present gradients by parameter name, for a checkpoint within an accumulation window.
+            /// Called only if [`Module::saves_gradients`] is true.
             fn gradients_state(&self) -> ModuleResult<TensorMap> {
                 Ok(TensorMap::default())
             }
 
-            /// The gradients, from a checkpoint: exactly these, and none where none are. Comes right before training
-            /// goes on.
+            /// Loads the gradients of a checkpoint and removes all others. Called right before training
+            /// resumes.
             fn load_gradients(&mut self, _gradients: &TensorMap) -> ModuleResult {
                 Err("this module cannot load gradients; implement `gradients_state` and `load_gradients`".into())
             }
 
-            /// Sets those parameters that the weights have under their names and shapes, for fine-tuning, and says
-            /// which. Comes where [`Module::load_weights`] does.
+            /// Loads the weights whose names and shapes match, for fine-tuning, and reports which. Called
+            /// instead of [`Module::load_weights`].
             fn load_matching(&mut self, _weights: &TensorMap) -> ModuleResult<LoadReport> {
                 Err("this module cannot load a part of its weights; implement `load_matching`".into())
             }
 
-            /// Before anything else.
-            fn setup(&mut self, _stage: Stage) -> ModuleResult {
-                Ok(())
-            }
-
-            /// After everything else, exactly once.
-            fn teardown(&mut self, _stage: Stage) -> ModuleResult {
-                Ok(())
-            }
-
-            /// May add entries to a checkpoint; hooks have added theirs.
-            fn on_save_checkpoint(&mut self, _entries: &Entries) -> ModuleResult {
-                Ok(())
-            }
-
-            /// May read entries of a checkpoint, before its weights are loaded.
-            fn on_load_checkpoint(&mut self, _entries: &Entries) -> ModuleResult {
-                Ok(())
-            }
-
-            /// The run has failed.
-            fn on_exception(&mut self, _failure: &Failure) -> ModuleResult {
-                Ok(())
-            }
+            module_lifecycle! {}
 
             $(
                 /// See the event of this name.

@@ -1,11 +1,11 @@
-//! What a module gives as the outputs of an evaluation step.
+//! The outputs of an evaluation step.
 
 use std::any::Any;
 use std::ops::Range;
 
-use tenterhook_core::{DType, Stats, TensorSource};
+use tenterhook_core::{DType, TensorSource, TensorStats};
 
-/// Outputs, each a list of one tensor as an engine makes them.
+/// Outputs of a module. Each is a source of one tensor.
 #[derive(Default)]
 pub(crate) struct Outputs(Vec<Box<dyn TensorSource>>);
 
@@ -31,7 +31,7 @@ impl TensorSource for Outputs {
     fn read(&self, index: usize) -> Vec<f32> {
         self.0[index].read(0)
     }
-    fn stats(&self, index: usize) -> Stats {
+    fn stats(&self, index: usize) -> TensorStats {
         self.0[index].stats(0)
     }
     fn norm(&self, index: usize) -> f64 {

@@ -1,21 +1,21 @@
-//! Hooks on a loop of one's own, without the trainer.
+//! Hooks on a custom training loop, without the trainer.
 
 use std::cell::{Cell, RefCell};
 
-use tenterhook_core::moment::NoModel;
+use tenterhook_core::run_context::NoModel;
 use tenterhook_core::{
-    AnyHook, Context, Decided, Event, Failure, Flow, HookRunner, Moment, Progress, RosterError, RunInfo,
-    Shared, Stage, Status,
+    AnyHook, Context, Event, Failure, Flow, HookDecision, HookRunner, Progress, RosterError, RunContext,
+    RunInfo, RunState, Stage, Status,
 };
 
 use crate::journal::{Notices, Readers, RunNotice, print};
 use crate::trainer::WallClock;
 
-/// The hooks of a loop that is not the trainer's.
+/// The hooks of a custom training loop.
 ///
-/// Make one, [`emit`](OwnLoop::emit) events where they happen, and look at the [`Verdict`]. Epochs, batches and steps are
-/// counted by the events; the clock runs from the start. Failures that do not end the run and what hooks `say` are
-/// printed, unless [`with_notices`](OwnLoop::with_notices) takes them.
+/// Make one, [`emit`](OwnLoop::emit) events where they happen, and act on the [`Verdict`]. The events count
+/// epochs, batches and steps; the clock runs from the start. Messages of hooks and failures that do not end
+/// the run are printed, unless [`with_notices`](OwnLoop::with_notices) takes them.
 ///
 /// ```
 /// use tenterhook::prelude::*;
@@ -40,22 +40,21 @@ use crate::trainer::WallClock;
 /// ```
 pub struct OwnLoop {
     hooks: RefCell<HookRunner>,
-    shared: Shared,
+    shared: RunState,
     progress: Cell<Progress>,
-    /// A batch has begun and not ended.
     in_batch: Cell<bool>,
     notices: RefCell<Notices>,
 }
 
-/// What the hooks decided about an event.
+/// The decisions of the hooks that received an event.
 #[derive(Debug, Default)]
-#[must_use = "a hook may have asked to stop"]
+#[must_use = "a hook may have requested a stop"]
 pub struct Verdict {
-    decided: Vec<Decided>,
+    decided: Vec<HookDecision>,
 }
 
 impl Verdict {
-    /// The first hook that wants training to stop, and why.
+    /// The first hook that requested a stop, and its reason.
     #[must_use]
     pub fn stop(&self) -> Option<(&str, &str)> {
         self.decided.iter().find_map(|decided| match decided.decision.flow() {
@@ -66,7 +65,7 @@ impl Verdict {
 
     /// All decisions, in the order of the hooks.
     #[must_use]
-    pub fn decided(&self) -> &[Decided] {
+    pub fn decided(&self) -> &[HookDecision] {
         &self.decided
     }
 }
@@ -78,37 +77,40 @@ impl OwnLoop {
         hooks.into_iter().try_for_each(|hook| runner.add(hook))?;
         Ok(OwnLoop {
             hooks: RefCell::new(runner),
-            shared: Shared::new(RunInfo::default(), 0, Box::new(WallClock::start())),
+            shared: RunState::new(RunInfo::default(), 0, Box::new(WallClock::start())),
             progress: Cell::default(),
             in_batch: Cell::new(false),
             notices: RefCell::new(Notices::new(Readers::one(print), true)),
         })
     }
 
-    /// Takes what would be printed.
+    /// Takes the notices instead of printing them.
     #[must_use]
     pub fn with_notices(mut self, take: impl FnMut(&RunNotice) + Send + 'static) -> OwnLoop {
         self.notices = RefCell::new(Notices::new(Readers::one(take), true));
         self
     }
 
-    /// How far the loop is.
+    /// The progress of the loop.
     pub fn progress(&self) -> Progress {
         self.progress.get()
     }
 
-    /// Says how far the loop is: for samples and tokens, and for a loop that resumes.
+    /// Sets the progress: for samples and tokens, and for a loop that resumes.
     pub fn set_progress(&self, progress: Progress) {
         self.progress.set(progress);
     }
 
-    /// Delivers an event to the hooks. The context is only made if a hook wants it. An error is the failure of a hook whose
-    /// policy is to end the run.
-    pub fn emit<'a, C: Context>(&'a self, make: impl FnOnce(Moment<'a>) -> C) -> Result<Verdict, Failure> {
+    /// Delivers an event to the hooks. The context is built only if a hook receives the event. An error is
+    /// the failure of a hook whose policy is to abort the run.
+    pub fn emit<'a, C: Context>(
+        &'a self,
+        make: impl FnOnce(RunContext<'a>) -> C,
+    ) -> Result<Verdict, Failure> {
         self.count(C::EVENT);
         let result = if self.hooks.borrow().wants(C::EVENT) {
             let at = (Stage::Fit, C::EVENT.phase(), Status::Training);
-            self.deliver(&make(Moment::new(at, self.progress.get(), &self.shared, &NoModel, &NoModel)))
+            self.deliver(&make(RunContext::new(at, self.progress.get(), &self.shared, &NoModel, &NoModel)))
         } else {
             Ok(Verdict::default())
         };
@@ -130,19 +132,19 @@ impl OwnLoop {
 
     fn note_news(&self, hooks: &mut HookRunner) {
         let contained = hooks.take_contained().into_iter().map(RunNotice::Contained);
-        let refused = hooks.take_refused().into_iter().map(RunNotice::Refused);
-        let said = self.shared.said.take().into_iter().map(|(hook, text)| RunNotice::Said { hook, text });
-        let printed = self.shared.printed.take().into_iter().map(|(_, line)| RunNotice::Printed(line));
+        let refused = hooks.take_refused_changes().into_iter().map(RunNotice::Refused);
+        let said = self.shared.messages.take().into_iter().map(|(hook, text)| RunNotice::Said { hook, text });
+        let printed = self.shared.console_lines.take().into_iter().map(|(_, line)| RunNotice::Printed(line));
         let mut notices = self.notices.borrow_mut();
         for mut notice in contained.chain(refused).chain(said).chain(printed) {
             if notices.is_told(&mut notice) {
-                notices.tell(&notice);
+                notices.readers.tell(&notice);
             }
         }
-        hooks.take_changed();
+        hooks.take_roster_changes();
     }
 
-    /// Counts what an event says of the loop.
+    /// Counts epochs, batches and steps by their events.
     fn count(&self, event: Event) {
         match event {
             Event::TrainEpochStart => self.update(|progress| progress.batches = 0),
@@ -151,7 +153,7 @@ impl OwnLoop {
                 self.update(begin_batch);
             }
             Event::StepEnd => self.update(|progress| {
-                // A loop that emits the ends of steps alone has a batch in each.
+                // A loop that emits only the ends of steps has one batch per step.
                 if !self.in_batch.get() {
                     begin_batch(progress);
                 }

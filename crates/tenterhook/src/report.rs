@@ -1,4 +1,4 @@
-//! What a call came to, and why it failed.
+//! The result of a call of the trainer.
 
 use std::collections::BTreeMap;
 
@@ -9,54 +9,54 @@ use crate::journal::RunNotice;
 use crate::module::Module;
 use crate::run::{HookCosts, SentByHook};
 
-/// What a call came to.
+/// The report of a call.
 #[derive(Debug, Default)]
 pub struct Report {
     /// How it ended.
     pub outcome: Outcome,
-    /// Where it stood at the end.
+    /// The progress at the end.
     pub progress: Progress,
     /// The latest value of every metric.
     pub metrics: BTreeMap<String, f64>,
-    /// What was decided, contained and refused on the way: the first thousand.
+    /// The first thousand notices: decisions, contained failures, refused requests.
     pub notices: Vec<RunNotice>,
-    /// How many more there were.
+    /// The number of further notices.
     pub notices_left_out: u64,
-    /// What failed on the way, by kind, whether or not it ended the call.
+    /// The number of failures by kind, including those that did not end the call.
     pub failures: Failures,
-    /// What hooks cost, in all calls of this trainer so far; empty where no account is kept.
+    /// The cost of hooks in all calls of this trainer; empty without `account_hooks`.
     pub hook_costs: HookCosts,
-    /// What became of what hooks handed to worker threads.
+    /// Delivery statistics of the worker threads of hooks.
     pub sinks: Vec<SentByHook>,
-    /// How many lines of metrics and events could not be written.
+    /// The number of lines of metrics and events that could not be written.
     pub lines_lost: u64,
 }
 
-/// Why a call failed.
+/// The error of a call.
 #[derive(thiserror::Error)]
 pub enum RunError {
-    /// The settings cannot work.
+    /// The settings are invalid.
     #[error("the trainer's settings cannot work:\n{}", .0.join("\n"))]
     Settings(Vec<String>),
-    /// Something failed; everybody was told and torn down.
+    /// A failure, after which all receivers were notified and torn down.
     #[error("{failure}")]
     Failed {
         /// The first failure.
         #[source]
         failure: Failure,
-        /// What failed after it, while cleaning up.
+        /// Failures after it, during clean-up.
         later: Vec<Failure>,
-        /// How far the call came.
+        /// The report up to the failure.
         report: Box<Report>,
     },
 }
 
-/// The same text as for people: it is what `main` prints when it returns an error.
+/// The same as `Display`, because `main` prints an error with `Debug`.
 impl std::fmt::Debug for RunError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{self}")
     }
 }
 
-/// What a prediction came to, and the predictions of every loader.
+/// The report of a prediction, and the predictions by loader.
 pub type Predictions<M> = (Report, Vec<Vec<<M as Module>::Prediction>>);

@@ -1,53 +1,43 @@
-//! Everybody who receives an event, in the order that the table of events gives.
+//! The receivers of an event, in the order of the table of events.
 
-pub use tenterhook_core::Source;
-use tenterhook_core::{Event, HookRunner, Part, Tier};
+pub use tenterhook_core::EventReceiver;
+use tenterhook_core::{Event, HookGroup, HookRunner};
 
-/// One receiver of an event, and why it stands where it stands.
+/// A receiver of an event, and the reason for its place in the order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receiver {
     /// `data`, `module`, `strategy` or `hook:<name>`.
     pub source: String,
-    /// Why here.
+    /// The reason.
     pub why: &'static str,
 }
 
-/// Everybody who receives an event, in order.
+/// The receivers of an event, in order.
 #[must_use]
 pub fn receivers(event: Event, hooks: &HookRunner) -> Vec<Receiver> {
     let plan = hooks.plan();
+    let (slots, monitors) = (plan.receivers(event), plan.monitors_from(event));
     let mut all = Vec::new();
-    for source in event.sources() {
-        let part = match source {
-            Source::Data => {
-                all.push(Receiver { source: "data".into(), why: "data" });
-                continue;
+    for source in event.receivers() {
+        let mut push = |source: &str, why| all.push(Receiver { source: source.to_owned(), why });
+        match source {
+            EventReceiver::Data => push("data", "data"),
+            EventReceiver::Module if event == Event::TrainEpochEnd => {
+                push("module", "module, before the monitors of what it logs here");
             }
-            Source::Module => {
-                let before_monitors = event == Event::TrainEpochEnd;
-                let why = if before_monitors {
-                    "module, before the monitors of what it logs here"
-                } else {
-                    "module"
+            EventReceiver::Module => push("module", "module"),
+            EventReceiver::Strategy => push("strategy", "strategy"),
+            EventReceiver::Hooks(part) => {
+                let slots = match part {
+                    HookGroup::All => slots,
+                    HookGroup::BeforeModule => &slots[..monitors],
+                    HookGroup::Monitors => &slots[monitors..],
                 };
-                all.push(Receiver { source: "module".into(), why });
-                continue;
+                for (name, tier) in slots.iter().filter_map(|slot| hooks.receiver(*slot)) {
+                    push(&format!("hook:{name}"), tier.reason());
+                }
             }
-            Source::Strategy => {
-                all.push(Receiver { source: "strategy".into(), why: "strategy" });
-                continue;
-            }
-            Source::Hooks(part) => *part,
-        };
-        let (slots, monitors) = (plan.receivers(event), plan.monitors_from(event));
-        let slots = match part {
-            Part::All => slots,
-            Part::BeforeModule => &slots[..monitors],
-            Part::Monitors => &slots[monitors..],
-        };
-        all.extend(slots.iter().filter_map(|slot| hooks.receiver(*slot)).map(
-            |(name, tier): (&str, Tier)| Receiver { source: format!("hook:{name}"), why: tier.reason() },
-        ));
+        }
     }
     all
 }

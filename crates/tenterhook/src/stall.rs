@@ -1,7 +1,7 @@
-//! Loaders that keep the loop waiting: told by name while it waits, by a thread that has nothing else to do.
+//! Stall warnings: a thread reports loaders that keep the loop waiting.
 //!
-//! The loop only notes that it waits, and for whom: a few stores into memory, no lock and no clock. So loaders
-//! that block the loop's own thread are seen as well as those that load ahead.
+//! The loop only stores that it waits, and for which loader, without a lock or a clock read. So the watch
+//! sees loaders that block the loop's own thread as well as those that load ahead.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,64 +12,65 @@ use tenterhook_core::Progress;
 
 use crate::data::Split;
 use crate::journal::{Readers, RunNotice, SharedRecorder};
-use crate::run::{Entry, Happening};
+use crate::run::{JournalEntry, JournalEvent};
 
-/// What the loop and its watch share.
+/// What the loop waits for, shared with the watch.
 #[derive(Debug, Default)]
-pub(crate) struct Desk {
-    /// How often waiting began or ended: odd while the loop waits.
-    turns: AtomicU64,
+pub(crate) struct WaitState {
+    /// The number of starts and ends of waiting: odd while the loop waits.
+    changes: AtomicU64,
     loader: AtomicUsize,
     evaluates: AtomicBool,
     step: AtomicU64,
     epoch: AtomicU64,
-    /// The names of the training loaders, and of those of the evaluation.
+    /// The names of the training loaders and of the evaluation loaders.
     names: Mutex<[Vec<String>; 2]>,
-    /// Somebody was told that the loop waits, and is to be told that it goes on.
-    told: AtomicBool,
+    /// A stall was reported, and its end is not yet.
+    reported: AtomicBool,
     stalled: Mutex<Option<Stalled>>,
+    /// The watch ends.
     over: AtomicBool,
 }
 
-/// Who keeps the loop waiting, and since when.
+/// The loader that stalls, and since when.
 #[derive(Clone, Debug)]
 struct Stalled {
     loader: String,
     since: Instant,
 }
 
-/// While it lives, the loop waits for a loader.
-pub(crate) struct Waiting<'a>(&'a Desk);
+/// A guard: the loop waits for a loader until it is dropped.
+pub(crate) struct Waiting<'a>(&'a WaitState);
 
-impl Desk {
-    /// Where training stands, and that the loop waits for a batch of this loader.
+impl WaitState {
+    /// Starts waiting for this loader.
     #[inline]
-    pub(crate) fn waits_for(&self, loader: usize) -> Waiting<'_> {
+    pub(crate) fn begin(&self, loader: usize) -> Waiting<'_> {
         self.loader.store(loader, Ordering::Relaxed);
-        self.turn();
+        self.count_change();
         Waiting(self)
     }
 
-    /// Notes where the run stands.
+    /// Sets the position in the run, and whether it evaluates.
     #[inline]
-    pub(crate) fn at(&self, progress: &Progress, evaluates: bool) {
+    pub(crate) fn set_position(&self, progress: &Progress, evaluates: bool) {
         self.step.store(progress.step, Ordering::Relaxed);
         self.epoch.store(progress.epoch, Ordering::Relaxed);
         self.evaluates.store(evaluates, Ordering::Relaxed);
     }
 
-    /// Only the loop counts, so nothing is lost between reading and writing.
+    /// Only the loop's thread counts, so that a load and a store suffice.
     #[inline]
-    fn turn(&self) {
-        self.turns.store(self.turns.load(Ordering::Relaxed) + 1, Ordering::Release);
+    fn count_change(&self) {
+        self.changes.store(self.changes.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
-    pub(crate) fn name(&self, split: Split, names: &[String]) {
+    pub(crate) fn set_names(&self, split: Split, names: &[String]) {
         locked(&self.names)[usize::from(split != Split::Train)] = names.to_vec();
     }
 
-    /// The name of the loader that the loop waits for, or waited for last.
-    pub(crate) fn waited_for(&self) -> String {
+    /// The name of the loader that the loop waits for, or last waited for.
+    pub(crate) fn loader_name(&self) -> String {
         let names = &locked(&self.names)[usize::from(self.evaluates.load(Ordering::Relaxed))];
         names.get(self.loader.load(Ordering::Relaxed)).cloned().unwrap_or_default()
     }
@@ -77,62 +78,66 @@ impl Desk {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.turn();
+        self.0.count_change();
     }
 }
 
-/// Watches how long the loop waits for data, once that begins.
-pub(crate) struct Watch {
-    pub(crate) desk: Arc<Desk>,
+/// The thread that watches how long the loop waits for data.
+pub(crate) struct StallWatch {
+    pub(crate) wait: Arc<WaitState>,
     span: Duration,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Watch {
-    /// `span`: how long a batch may take without a word; at zero nobody watches.
-    pub(crate) fn new(span: Duration) -> Watch {
-        Watch { desk: Arc::default(), span, thread: None }
+impl StallWatch {
+    /// `span`: the time after which a stall is reported; zero disables the watch.
+    pub(crate) fn new(span: Duration) -> StallWatch {
+        StallWatch { wait: Arc::default(), span, thread: None }
     }
 
-    /// Begins to watch, unless somebody does already. A run that cannot have another thread goes on unwatched.
+    /// Starts the thread, unless it runs already. If it cannot be started, the run continues without it.
     pub(crate) fn begin(&mut self, readers: &Readers, recorder: Option<&SharedRecorder>, elapsed: Duration) {
         if self.span.is_zero() || self.thread.is_some() {
             return;
         }
-        let outlet =
-            Outlet { readers: readers.clone(), recorder: recorder.cloned(), began: Instant::now(), elapsed };
-        let (desk, span) = (self.desk.clone(), self.span);
+        let reporter = Reporter {
+            readers: readers.clone(),
+            recorder: recorder.cloned(),
+            began: Instant::now(),
+            elapsed,
+        };
+        let (wait, span) = (self.wait.clone(), self.span);
         let watching = Builder::new().name("stall-warning".into());
-        self.thread = watching.spawn(move || watch(&desk, span, &outlet)).ok();
+        self.thread = watching.spawn(move || watch(&wait, span, &reporter)).ok();
     }
 
-    /// The loop goes on: what to tell of the waiting, if that was told of.
+    /// After waiting: the notice of the end of a reported stall.
     #[inline]
-    pub(crate) fn goes_on(&self) -> Option<RunNotice> {
-        if self.desk.told.load(Ordering::Relaxed) { self.went_on() } else { None }
+    pub(crate) fn end_of_stall(&self) -> Option<RunNotice> {
+        if self.wait.reported.load(Ordering::Relaxed) { self.take_stall() } else { None }
     }
 
     #[cold]
-    fn went_on(&self) -> Option<RunNotice> {
-        self.desk.told.store(false, Ordering::Relaxed);
-        let Stalled { loader, since } = locked(&self.desk.stalled).take()?;
+    fn take_stall(&self) -> Option<RunNotice> {
+        self.wait.reported.store(false, Ordering::Relaxed);
+        let Stalled { loader, since } = locked(&self.wait.stalled).take()?;
         Some(RunNotice::Stalled { loader, waited: since.elapsed(), over: true })
     }
 }
 
-impl Drop for Watch {
+impl Drop for StallWatch {
     fn drop(&mut self) {
-        self.desk.over.store(true, Ordering::Release);
+        self.wait.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // If telling panicked, it was somebody else's panic, and it has been printed.
+            // A panic of a reader has been printed already.
             let _ = thread.join();
         }
     }
 }
 
-/// Where the watch tells what it sees; the loop cannot, it waits.
-struct Outlet {
+/// The readers and the recorder of stall warnings. The loop cannot report them itself while it waits.
+struct Reporter {
     readers: Readers,
     recorder: Option<SharedRecorder>,
     began: Instant,
@@ -140,45 +145,45 @@ struct Outlet {
     elapsed: Duration,
 }
 
-impl Outlet {
-    fn tell(&self, desk: &Desk, notice: &RunNotice) {
+impl Reporter {
+    fn tell(&self, state: &WaitState, notice: &RunNotice) {
         if let Some(recorder) = &self.recorder {
-            let entry = Entry {
-                step: desk.step.load(Ordering::Relaxed),
-                epoch: desk.epoch.load(Ordering::Relaxed),
+            let entry = JournalEntry {
+                step: state.step.load(Ordering::Relaxed),
+                epoch: state.epoch.load(Ordering::Relaxed),
                 time: (self.elapsed + self.began.elapsed()).as_secs_f64(),
-                what: Happening::from(notice),
+                what: JournalEvent::from(notice),
             };
-            // The recorder counts what it loses, and people are told of the stall all the same.
-            let _ = locked(recorder).happened(entry);
+            // The recorder counts lines that it cannot write.
+            let _ = locked(recorder).event(entry);
         }
         self.readers.tell(notice);
     }
 }
 
-/// Tells of a wait when it has taken this long, and again whenever it has doubled.
-fn watch(desk: &Desk, span: Duration, outlet: &Outlet) {
-    let glance = (span / 8).clamp(Duration::from_millis(1), Duration::from_secs(5));
+/// Reports a stall after `span`, and again whenever its duration has doubled.
+fn watch(state: &WaitState, span: Duration, reporter: &Reporter) {
+    let interval = (span / 8).clamp(Duration::from_millis(1), Duration::from_secs(5));
     let (mut seen, mut since, mut due) = (0, Instant::now(), span);
-    while !desk.over.load(Ordering::Acquire) {
-        std::thread::park_timeout(glance);
-        let turns = desk.turns.load(Ordering::Acquire);
-        if turns != seen {
-            (seen, since, due) = (turns, Instant::now(), span);
+    while !state.over.load(Ordering::Acquire) {
+        std::thread::park_timeout(interval);
+        let changes = state.changes.load(Ordering::Acquire);
+        if changes != seen {
+            (seen, since, due) = (changes, Instant::now(), span);
             continue;
         }
         let waited = since.elapsed();
-        if !turns.is_multiple_of(2) && waited >= due {
+        if !changes.is_multiple_of(2) && waited >= due {
             due = due.saturating_mul(2);
-            let loader = desk.waited_for();
-            *locked(&desk.stalled) = Some(Stalled { loader: loader.clone(), since });
-            desk.told.store(true, Ordering::Relaxed);
-            outlet.tell(desk, &RunNotice::Stalled { loader, waited, over: false });
+            let loader = state.loader_name();
+            *locked(&state.stalled) = Some(Stalled { loader: loader.clone(), since });
+            state.reported.store(true, Ordering::Relaxed);
+            reporter.tell(state, &RunNotice::Stalled { loader, waited, over: false });
         }
     }
 }
 
-/// What is locked here is whole even if somebody panicked with it.
+/// Locks, also after a panic: the values stay consistent.
 fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,74 +1,76 @@
-//! The strategy: how training is distributed over processes. [`Solo`], one process, is the default.
+//! The strategy: how training is distributed over processes. The default is [`Solo`], one process.
 //!
-//! A strategy receives events, and it carries out the collectives of the loop: every rank calls the same ones in the same order.
-//! Each has the name of its call site, so that a strategy can find ranks that are at different ones ([`RankError::Apart`]). What
-//! is added up is added in an order that the strategy fixes and that does not depend on which rank comes first.
+//! A strategy receives events and implements the collectives of the loop. All ranks call the same collectives
+//! in the same order. Each has the name of its call site, so that a strategy can detect ranks at different
+//! ones ([`RankError::Apart`]). The strategy fixes the order of summation, which must not depend on which
+//! rank comes first.
 //!
-//! | call site | collective | what the ranks agree on |
+//! | call site | collective | purpose |
 //! |---|---|---|
-//! | `start` | broadcast | run id, directory, seed, and the checkpoint to resume, as rank 0 has them |
-//! | `plan` | gather | configuration, hooks and processor are the same |
-//! | `parameters` | gather | names and shapes of the parameters, and the length of an epoch, are the same |
-//! | `batch` | gather | whether there is a batch, and how large it is |
+//! | `start` | broadcast | run id, directory, seed, and the checkpoint to resume, of rank 0 |
+//! | `plan` | gather | compares configuration, hooks and processor |
+//! | `parameters` | gather | compares names and shapes of the parameters, and the length of an epoch |
+//! | `batch` | gather | whether all ranks have a batch, and its size |
 //! | `loss` | sum | the loss of the micro-batch: the mean over all samples |
 //! | `gradients` | sum | the gradients of the micro-batch, before they are added to the accumulation window |
 //! | `skipped batches`, `skipped updates`, `optimizer step`, `decisions` | gather | decisions of hooks, disabled hooks, signals, the time |
-//! | `plateau` | broadcast | the metric of a scheduler that waits for a plateau |
-//! | `metric names`, `metrics` | gather, sum | what an epoch or an evaluation has aggregated |
-//! | `saves` | broadcast | which checkpoints are durable, and which could not be written |
-//! | `end` | gather | that the call has succeeded on all ranks |
+//! | `plateau` | broadcast | the metric of a plateau scheduler |
+//! | `metric names`, `metrics` | gather, sum | the aggregated metrics of an epoch or evaluation |
+//! | `saves` | broadcast | checkpoints that are durable, and those that could not be written |
+//! | `end` | gather | whether the call has succeeded on all ranks |
 //!
-//! Numbers that are logged at once within a step, besides the loss, are those of each rank. What rank 0 logged is recorded.
+//! Metrics that are logged per step, other than the loss, are not reduced. Those of rank 0 are recorded.
 
 use tenterhook_core::{BoxError, Failure, Progress, Stage, World};
 
 macro_rules! define_strategy {
     ($($handler:ident)*) => {
-        /// Receives these events after hooks and module, and carries out the collectives of the loop.
+        /// Receives events after hooks and module, and implements the collectives of the loop.
         ///
-        /// The defaults do nothing, which is right for one process. A strategy with a larger [`world`](Strategy::world)
-        /// implements all collectives. An error of a collective ends the call.
+        /// The defaults do nothing, which is right for one process. A strategy with a larger
+        /// [`world`](Strategy::world) implements all collectives. An error of a collective ends the call.
         pub trait Strategy: Send {
-            /// Which rank this is, and of how many. Asked at the beginning of a call, before anything else.
+            /// The rank of this process, and the number of ranks. Called first in every call of the trainer.
             fn world(&self) -> World {
                 World::SOLO
             }
 
-            /// Replaces the values by their sums over all ranks. The sums are the same on all ranks, to the bit.
+            /// Replaces the values by their sums over all ranks. The sums are the same on all ranks, to the
+            /// bit.
             fn sum_f32(&mut self, _site: &str, _values: &mut [f32]) -> Result<(), BoxError> {
                 alone(self.world(), "sum_f32")
             }
 
-            /// The same for numbers of double precision.
+            /// The same for double precision.
             fn sum_f64(&mut self, _site: &str, _values: &mut [f64]) -> Result<(), BoxError> {
                 alone(self.world(), "sum_f64")
             }
 
-            /// The messages of all ranks, by rank. They are small, and need not be of one length.
+            /// Returns the messages of all ranks, by rank. They are small and may differ in length.
             fn gather(&mut self, _site: &str, message: Vec<u8>) -> Result<Vec<Vec<u8>>, BoxError> {
                 alone(self.world(), "gather").map(|()| vec![message])
             }
 
-            /// The message of rank 0; those of the others are ignored.
+            /// Returns the message of rank 0. Those of the others are ignored.
             fn broadcast(&mut self, _site: &str, message: Vec<u8>) -> Result<Vec<u8>, BoxError> {
                 alone(self.world(), "broadcast").map(|()| message)
             }
 
-            /// Waits until all ranks are here.
+            /// Waits until all ranks have called it: a barrier.
             fn wait(&mut self, _site: &str) -> Result<(), BoxError> {
                 alone(self.world(), "wait")
             }
 
-            /// This rank has failed: the collective in which another rank waits, or its next one, must return
-            /// [`RankError::Failed`]. Called once, before hooks are told of the failure; no collective follows.
+            /// Aborts the other ranks after a failure of this one: the current or next collective of each
+            /// must return [`RankError::Failed`]. Called once, before `on_exception`; no collective follows.
             fn abort(&mut self, _reason: &str) {}
 
-            /// After hooks and module are set up and the checkpoint's weights are restored.
+            /// Called when hooks and module are set up and the checkpoint's weights are restored.
             fn setup(&mut self, _stage: Stage) -> Result<(), BoxError> {
                 Ok(())
             }
 
-            /// Before everybody else is torn down.
+            /// Called before all other parts are torn down.
             fn teardown(&mut self, _stage: Stage) -> Result<(), BoxError> {
                 Ok(())
             }
@@ -104,7 +106,7 @@ pub struct Solo;
 
 impl Strategy for Solo {}
 
-/// Why a collective failed.
+/// An error of a collective.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RankError {
@@ -113,7 +115,7 @@ pub enum RankError {
     Failed {
         /// The rank that failed first.
         rank: usize,
-        /// Why.
+        /// The failure.
         reason: String,
     },
     /// Two ranks are at different collectives.
@@ -131,7 +133,7 @@ pub enum RankError {
         rank: usize,
         /// The call site at which others waited.
         site: String,
-        /// How long they waited.
+        /// The time that they waited.
         seconds: u64,
     },
     /// The strategy lacks a collective that several ranks need.
@@ -144,7 +146,7 @@ pub enum RankError {
     },
 }
 
-/// A collective of one rank needs nothing.
+/// The default of all collectives: allowed with one rank.
 fn alone(world: World, method: &'static str) -> Result<(), BoxError> {
     match world.size {
         1 => Ok(()),

@@ -1,5 +1,5 @@
-//! Tasks: what a configuration can name to be trained. A task knows its options, and builds a module and its
-//! data from them.
+//! Tasks: trainable programs that a configuration can name. A task builds a module and its data from its
+//! options.
 
 use std::path::Path;
 
@@ -9,77 +9,79 @@ use serde::de::DeserializeOwned;
 use tenterhook_core::{BoxError, PlanError};
 use toml::{Table, Value};
 
-pub use crate::config::{Misfit, Problem};
+pub use crate::config::{DecodeError, Problem};
 
 use crate::checkpoint::weights_to_evaluate;
-use crate::config::read::{Fault, read};
+use crate::config::decode::{ErrorKind, read};
 use crate::config::schema::schema_of;
 use crate::data::DataModule;
 use crate::memory::{self, Estimate};
-use crate::module::{LoadReport, Module};
+use crate::module::{LoadReport, Module, ModuleResult};
 use crate::registry::Registry;
 use crate::tensors::TensorMap;
 use crate::trainer::{Report, RunError, Trainer};
 
-/// What a task is given to build with, besides its options.
+/// What a task needs to build module and data, besides its options.
 #[derive(Clone, Copy)]
-pub struct Build<'a> {
-    /// The device to compute on, such as `cpu`.
+pub struct BuildContext<'a> {
+    /// The compute device, such as `cpu`.
     pub device: &'a str,
-    /// The seed of everything random.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// The schedules (and hooks) that the options can name.
+    /// The schedules, optimizers and hooks that options can name.
     pub registry: &'a Registry,
-    /// Whether to build also what is estimated to need more memory than there is: `trainer.allow_large`.
+    /// Whether to build even if the estimated memory exceeds that of the machine: `trainer.allow_large`.
     pub allow_large: bool,
 }
 
-impl Build<'_> {
-    /// Refuses what needs more memory than this machine has, unless [`allow_large`](Build::allow_large) is set. A task
-    /// calls it before it allocates anything whose size depends on its options.
+impl BuildContext<'_> {
+    /// Checks that this machine has enough memory, unless [`allow_large`](BuildContext::allow_large) is set.
+    /// A task calls it before it allocates anything whose size depends on its options.
     pub fn check_memory(&self, estimate: &Estimate) -> Result<(), Problem> {
         let (available, fix) = if self.allow_large {
             (None, "make it smaller")
         } else {
-            (memory::of_this_machine(), "make it smaller, or set `allow_large = true` in [trainer] to try it")
+            (memory::available_bytes(), "make it smaller, or set `allow_large = true` in [trainer] to try it")
         };
-        estimate.check(available).map_err(|refused| Problem::new(&refused.key, refused.to_string()).fix(fix))
+        estimate
+            .check(available)
+            .map_err(|too_large| Problem::new(&too_large.key, too_large.to_string()).fix(fix))
     }
 }
 
-/// Something to train, that a configuration can name.
+/// A trainable program with options.
 pub trait Task: 'static {
-    /// Its fields are top-level keys and tables of the configuration: `[model]`, `[data]`, `[optimizer]`,
-    /// `[[schedulers]]`, whatever it wants. Doc comments are what users read.
+    /// The options. Its fields are top-level keys and tables of the configuration, such as `[model]`,
+    /// `[data]`, `[optimizer]` and `[[schedulers]]`. Their doc comments are the descriptions for users.
     type Options: Serialize + DeserializeOwned + JsonSchema;
-    /// What is trained.
+    /// The module to train.
     type Module: Module;
-    /// What it is trained on.
+    /// The training data.
     type Data: DataModule<<Self::Module as Module>::Batch>;
 
-    /// What a configuration calls it.
+    /// Its name in configurations.
     fn name(&self) -> &str;
 
-    /// What it is for, in one line.
+    /// Its purpose, in one line.
     fn purpose(&self) -> &str;
 
-    /// TOML: what this task sets where the user says nothing (`[trainer]`, `[[hooks]]`, …). The lowest layer
-    /// above the built-in defaults.
+    /// The task's default configuration in TOML (`[trainer]`, `[[hooks]]`, …): the lowest layer above the
+    /// built-in defaults.
     fn defaults(&self) -> &str;
 
-    /// Builds module and data. Problems have keys such as `data.path`. Sizes from the options are checked with
-    /// [`Build::check_memory`] before anything is allocated.
+    /// Builds module and data. Problems have keys such as `data.path`. Sizes from the options are checked
+    /// with [`BuildContext::check_memory`] before anything is allocated.
     fn build(
         &self,
         options: Self::Options,
-        build: &Build<'_>,
+        build: &BuildContext<'_>,
     ) -> Result<(Self::Module, Self::Data), Vec<Problem>>;
 
-    /// The predictions for one batch as JSON, for `tenter predict`.
+    /// Converts the predictions of one batch to JSON, for `tenter predict`.
     fn show(&self, prediction: &<Self::Module as Module>::Prediction) -> Vec<serde_json::Value>;
 }
 
-/// A task whose types are forgotten, so that tasks fit one list. Every [`Task`] is one.
+/// A type-erased [`Task`].
 pub trait AnyTask {
     /// See [`Task::name`].
     fn name(&self) -> &str;
@@ -93,11 +95,15 @@ pub trait AnyTask {
     /// The JSON schema of its options.
     fn schema(&self) -> serde_json::Value;
 
-    /// Reads its part of a configuration, and fills in what has a default.
-    fn complete(&self, options: Value) -> Result<Table, Misfit>;
+    /// Decodes its options and adds defaults.
+    fn complete(&self, options: Value) -> Result<Table, DecodeError>;
 
     /// Builds module and data.
-    fn program(&self, options: Table, build: &Build<'_>) -> Result<Box<dyn Program + '_>, Vec<Problem>>;
+    fn program(
+        &self,
+        options: Table,
+        build: &BuildContext<'_>,
+    ) -> Result<Box<dyn Program + '_>, Vec<Problem>>;
 }
 
 impl<T: Task> AnyTask for T {
@@ -117,23 +123,27 @@ impl<T: Task> AnyTask for T {
         schema_of::<T::Options>()
     }
 
-    fn complete(&self, options: Value) -> Result<Table, Misfit> {
+    fn complete(&self, options: Value) -> Result<Table, DecodeError> {
         let options: T::Options = read(options)?;
         Table::try_from(&options).map_err(|error| {
             let message = format!("task `{}` cannot write its options: {error}", Task::name(self));
-            Misfit::new(Vec::new(), Fault::Refused { what: message, fix: None })
+            DecodeError::new(Vec::new(), ErrorKind::Rejected { what: message, fix: None })
         })
     }
 
-    fn program(&self, options: Table, build: &Build<'_>) -> Result<Box<dyn Program + '_>, Vec<Problem>> {
+    fn program(
+        &self,
+        options: Table,
+        build: &BuildContext<'_>,
+    ) -> Result<Box<dyn Program + '_>, Vec<Problem>> {
         let options = read(Value::Table(options))
-            .map_err(|Misfit { path, fault, .. }| vec![Problem::new(path.join("."), fault.to_string())])?;
+            .map_err(|DecodeError { path, kind, .. }| vec![Problem::new(path.join("."), kind.to_string())])?;
         let (module, data) = self.build(options, build)?;
         Ok(Box::new(Built { task: self, module, data }))
     }
 }
 
-/// A module with its data, whose types are forgotten, to be run with a [`Trainer`].
+/// A type-erased module with its data, to run with a [`Trainer`].
 pub trait Program {
     /// Trains.
     fn fit(&mut self, trainer: &mut Trainer) -> Result<Report, RunError>;
@@ -144,24 +154,25 @@ pub trait Program {
     /// Evaluates on the test data.
     fn test(&mut self, trainer: &mut Trainer) -> Result<Report, RunError>;
 
-    /// Predicts: all predictions, in order.
+    /// Predicts, and returns all predictions in order.
     fn predict(&mut self, trainer: &mut Trainer) -> Result<(Report, Vec<serde_json::Value>), RunError>;
 
-    /// Sets the weights: from a safetensors file, or from the directory of a checkpoint or a run as they were
-    /// evaluated.
+    /// Loads weights from a safetensors file, or from the directory of a checkpoint or a run. Of those, the
+    /// weights used for evaluation are loaded.
     fn load_weights(&mut self, path: &Path) -> Result<(), BoxError>;
 
-    /// Sets those of the weights that fit, and says which they were: for fine-tuning. They come from where
-    /// [`load_weights`](Program::load_weights) takes them.
+    /// Loads the weights that match, for fine-tuning, and reports which. The path is as for
+    /// [`load_weights`](Program::load_weights).
     fn load_matching(&mut self, path: &Path) -> Result<LoadReport, BoxError>;
 
-    /// What the plan would refuse before step 1 of a fit, and what it would only warn of.
-    fn refusals(&mut self, trainer: &mut Trainer) -> Result<Vec<PlanError>, RunError>;
+    /// The errors and warnings of the plan of a fit, found before step 1.
+    fn plan_errors(&mut self, trainer: &mut Trainer) -> Result<Vec<PlanError>, RunError>;
 }
 
-/// The weights of a safetensors file, or of a checkpoint or a run as they were evaluated.
-fn weights_at(path: &Path) -> Result<TensorMap, BoxError> {
-    if path.is_dir() { weights_to_evaluate(path) } else { Ok(TensorMap::read(path)?) }
+/// Loads the weights of a safetensors file, or the evaluated weights of a checkpoint or a run.
+fn load<T>(path: &Path, load: impl FnOnce(&TensorMap) -> ModuleResult<T>) -> Result<T, BoxError> {
+    let weights = if path.is_dir() { weights_to_evaluate(path)? } else { TensorMap::read(path)? };
+    load(&weights).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
 struct Built<'t, T: Task> {
@@ -190,16 +201,14 @@ impl<T: Task> Program for Built<'_, T> {
     }
 
     fn load_weights(&mut self, path: &Path) -> Result<(), BoxError> {
-        let weights = weights_at(path)?;
-        self.module.load_weights(&weights).map_err(|error| format!("{}: {error}", path.display()).into())
+        load(path, |weights| self.module.load_weights(weights))
     }
 
     fn load_matching(&mut self, path: &Path) -> Result<LoadReport, BoxError> {
-        let weights = weights_at(path)?;
-        self.module.load_matching(&weights).map_err(|error| format!("{}: {error}", path.display()).into())
+        load(path, |weights| self.module.load_matching(weights))
     }
 
-    fn refusals(&mut self, trainer: &mut Trainer) -> Result<Vec<PlanError>, RunError> {
-        trainer.refusals(&mut self.module, &mut self.data)
+    fn plan_errors(&mut self, trainer: &mut Trainer) -> Result<Vec<PlanError>, RunError> {
+        trainer.plan_errors(&mut self.module, &mut self.data)
     }
 }

@@ -1,6 +1,6 @@
-//! Named tensors as bytes: what weights and optimizer states are between the engine and the disk.
+//! Named tensors as bytes, for weights and optimizer state in checkpoints.
 //!
-//! The file format is safetensors. The same tensors always give the same file, to the byte.
+//! The file format is safetensors. Equal tensors give byte-identical files.
 
 mod buffers;
 mod bytes;
@@ -12,17 +12,17 @@ use std::path::{Path, PathBuf};
 use safetensors::{Dtype, SafeTensors};
 use serde::Serialize;
 use tenterhook_core::DType;
-use tenterhook_files::{FileError, cannot, is_stream, open_regular, read_bounded, read_named, write_durably};
+use tenterhook_files::{FileError, cannot, is_stream, open_regular, read_bounded, read_input, write_durably};
 
 use crate::memory;
 
 pub use buffers::Buffers;
 pub use bytes::Bytes;
 
-/// What stands in every file that this program writes.
+/// The metadata of all files that this program writes.
 const METADATA: [(&str, &str); 2] = [("format", "tenterhook"), ("version", "1")];
 
-/// What the header of a file says under a name.
+/// An entry of a file's header.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Entry<'a> {
@@ -30,20 +30,20 @@ enum Entry<'a> {
     Tensor { dtype: &'a str, shape: &'a [usize], data_offsets: [usize; 2] },
 }
 
-/// The element type of a tensor in a file, where it is one of ours.
+/// The element type of a tensor in a file, if it is supported.
 fn dtype_of(dtype: Dtype) -> Option<DType> {
     let name = dtype.to_string();
     DType::ALL.iter().copied().find(|ours| ours.name() == name)
 }
 
-/// One tensor: its numbers in little-endian order, row by row.
+/// A tensor as little-endian bytes in row-major order.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TensorBytes {
-    /// The type of its numbers.
+    /// The type of its elements.
     pub dtype: DType,
-    /// Its shape; empty for a single number.
+    /// Its shape; empty for a scalar.
     pub shape: Vec<usize>,
-    /// Its numbers.
+    /// Its elements.
     pub bytes: Bytes,
 }
 
@@ -54,7 +54,7 @@ impl std::fmt::Debug for TensorBytes {
 }
 
 impl TensorBytes {
-    /// A tensor of 32-bit numbers.
+    /// A tensor of `f32` elements.
     #[must_use]
     pub fn from_f32(shape: impl Into<Vec<usize>>, values: &[f32]) -> TensorBytes {
         let mut bytes = vec![0; 4 * values.len()];
@@ -64,7 +64,7 @@ impl TensorBytes {
         TensorBytes { dtype: DType::F32, shape: shape.into(), bytes: bytes.into() }
     }
 
-    /// Its numbers, when they are 32-bit ones.
+    /// Its elements, if they are `f32`.
     pub fn to_f32(&self) -> Result<Vec<f32>, String> {
         if self.dtype != DType::F32 {
             return Err(format!("its numbers are {:?}, not F32", self.dtype));
@@ -76,7 +76,7 @@ impl TensorBytes {
         Ok(numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
     }
 
-    /// What is wrong with its number of bytes.
+    /// The problem with its number of bytes, if any.
     fn problem(&self) -> Option<String> {
         let numbers = self.shape.iter().try_fold(1_usize, |all, size| all.checked_mul(*size));
         let expected = numbers.and_then(|numbers| numbers.checked_mul(self.dtype.size()));
@@ -85,22 +85,22 @@ impl TensorBytes {
     }
 }
 
-/// Tensors by name, in the order of their names.
+/// Tensors by name, sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TensorMap(BTreeMap<String, TensorBytes>);
 
-/// What can be wrong with tensors, or with a file of them.
+/// An error of tensors or of a tensor file.
 #[derive(Debug, thiserror::Error)]
 pub enum TensorError {
     /// The file cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The file is no whole safetensors file.
+    /// The file is not a complete safetensors file.
     #[error("{} is not a whole safetensors file: {source}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: safetensors::SafeTensorError,
     },
     /// A tensor of a file cannot be used.
@@ -110,39 +110,39 @@ pub enum TensorError {
         path: PathBuf,
         /// The tensor's name.
         tensor: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// There is no such tensor.
+    /// The tensor does not exist.
     #[error("there is no tensor `{tensor}`; there are: {}", known.join(", "))]
     Missing {
-        /// The name that was asked for.
+        /// The requested name.
         tensor: String,
-        /// Those that there are.
+        /// The names of all tensors.
         known: Vec<String>,
     },
-    /// A tensor is not what was expected.
+    /// A tensor has an unexpected type, shape or size.
     #[error("tensor `{tensor}`: {problem}")]
     Unfit {
         /// The tensor's name.
         tensor: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
 }
 
 impl TensorMap {
-    /// Adds a tensor; one of the same name makes way and is returned.
+    /// Adds a tensor, and returns the one it replaces, if any.
     pub fn insert(&mut self, name: impl Into<String>, tensor: TensorBytes) -> Option<TensorBytes> {
         self.0.insert(name.into(), tensor)
     }
 
-    /// Adds a tensor of 32-bit numbers.
+    /// Adds a tensor of `f32` elements.
     pub fn insert_f32(&mut self, name: impl Into<String>, shape: impl Into<Vec<usize>>, values: &[f32]) {
         self.insert(name, TensorBytes::from_f32(shape, values));
     }
 
-    /// A tensor.
+    /// The tensor of this name.
     pub fn get(&self, name: &str) -> Result<&TensorBytes, TensorError> {
         self.0.get(name).ok_or_else(|| TensorError::Missing {
             tensor: name.to_owned(),
@@ -150,7 +150,7 @@ impl TensorMap {
         })
     }
 
-    /// The numbers of a tensor of this shape.
+    /// The elements of an `f32` tensor of this shape.
     pub fn f32(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, TensorError> {
         let tensor = self.get(name)?;
         let unfit = |problem| TensorError::Unfit { tensor: name.to_owned(), problem };
@@ -160,34 +160,34 @@ impl TensorMap {
         tensor.to_f32().map_err(unfit)
     }
 
-    /// Takes a tensor out.
+    /// Removes a tensor.
     pub fn remove(&mut self, name: &str) -> Option<TensorBytes> {
         self.0.remove(name)
     }
 
-    /// The names, in order.
+    /// The names, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 
-    /// The tensors with their names, in order.
+    /// The names and tensors, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &TensorBytes)> {
         self.0.iter().map(|(name, tensor)| (name.as_str(), tensor))
     }
 
-    /// How many there are.
+    /// The number of tensors.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no tensors.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Writes a file whole or not at all, and waits until it is on the disk.
+    /// Writes a file atomically and waits until it is on the disk.
     pub fn write(&self, path: &Path) -> Result<(), TensorError> {
         let content = self.as_file().map_err(|error| match error {
             TensorError::Unfit { tensor, problem } => {
@@ -198,20 +198,20 @@ impl TensorMap {
         Ok(write_durably(path, |file| content.write_to(file)).map_err(cannot("write", path))?)
     }
 
-    /// The tensors as the content of a file, when all of them are in order.
+    /// The content of a file of these tensors, after a check of all of them.
     pub(crate) fn as_file(&self) -> Result<AsFile<'_>, TensorError> {
-        let tensors = self.largest_numbers_first();
+        let tensors = self.by_element_size();
         let header = header(&tensors)?;
         Ok(AsFile { header, tensors: tensors.into_iter().map(|(_, tensor)| tensor).collect() })
     }
 
-    /// Reads a file, whoever wrote it.
+    /// Reads a safetensors file.
     pub fn read(path: &Path) -> Result<TensorMap, TensorError> {
         let bytes = content(path).map_err(cannot("read", path))?;
         TensorMap::from_file(path, &bytes)
     }
 
-    /// The tensors of a file with this content.
+    /// Parses the content of a file.
     pub(crate) fn from_file(path: &Path, bytes: &[u8]) -> Result<TensorMap, TensorError> {
         let path_of = || path.to_owned();
         let file = SafeTensors::deserialize(bytes)
@@ -229,20 +229,20 @@ impl TensorMap {
         tensors.collect::<Result<_, _>>().map(TensorMap)
     }
 
-    /// The order of the bytes in a file: so every tensor is aligned to its numbers.
-    fn largest_numbers_first(&self) -> Vec<(&str, &TensorBytes)> {
+    /// The tensors in file order, which aligns each tensor to its element size.
+    fn by_element_size(&self) -> Vec<(&str, &TensorBytes)> {
         let mut all: Vec<_> = self.iter().collect();
         all.sort_by_key(|(_, tensor)| std::cmp::Reverse(tensor.dtype.size()));
         all
     }
 }
 
-/// The content of a file that fits into memory; its first bytes only if its header cannot fit, so that an endless file is
-/// not read.
+/// The content of a file, limited to the size of memory. If the header does not fit the file, only its first
+/// bytes are returned, so that an endless file is not read.
 fn content(path: &Path) -> std::io::Result<Vec<u8>> {
     let limit = memory::limit_in_bytes() as u64;
     if is_stream(path) {
-        return read_named(path, limit);
+        return read_input(path, limit);
     }
     let mut length = [0; 8];
     let file = open_regular(path)?;
@@ -254,7 +254,7 @@ fn content(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(length[..read].to_vec())
 }
 
-/// The header for tensors in this order. Our own, because the crate's writes the metadata in the order of a hash.
+/// The header for tensors in this order. The crate's own would order the metadata by hash.
 fn header(tensors: &[(&str, &TensorBytes)]) -> Result<Vec<u8>, TensorError> {
     let mut header = BTreeMap::from([("__metadata__", Entry::Metadata(BTreeMap::from(METADATA)))]);
     let unfit = |tensor: &str, problem| TensorError::Unfit { tensor: tensor.to_owned(), problem };
@@ -281,7 +281,7 @@ pub(crate) struct AsFile<'a> {
 }
 
 impl AsFile<'_> {
-    /// Writes it, to wherever.
+    /// Writes the content.
     pub(crate) fn write_to(&self, out: &mut dyn Write) -> std::io::Result<()> {
         out.write_all(&(self.header.len() as u64).to_le_bytes())?;
         out.write_all(&self.header)?;
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again_to_the_bit() {
+    fn written_tensors_are_read_back_to_the_bit() {
         let dir = tempfile::tempdir().expect("a directory");
         for tensors in [some(), TensorMap::default()] {
             let (path, again) = (dir.path().join("a"), dir.path().join("b"));
@@ -352,14 +352,14 @@ mod tests {
     fn a_file_that_is_larger_than_memory_is_refused_before_it_is_read() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("w.safetensors");
-        let Some(memory) = memory::of_this_machine() else { return };
+        let Some(memory) = memory::available_bytes() else { return };
         fs::File::create(&path).and_then(|file| file.set_len(memory + 1)).expect("it is sparse");
         let error = TensorMap::read(&path).expect_err("it is too large").to_string();
         assert!(error.contains("longer than the"), "{error}");
     }
 
     #[test]
-    fn what_is_wrong_names_the_file_and_the_tensor() {
+    fn errors_name_the_file_and_the_tensor() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("w.safetensors");
         let error = TensorMap::read(&path).expect_err("it is missing").to_string();

@@ -1,4 +1,4 @@
-//! The trainer: holds hooks and settings, and runs the four calls.
+//! The trainer: hooks, settings, and the calls `fit`, `validate`, `test` and `predict`.
 
 mod built_ins;
 mod calls;
@@ -9,11 +9,11 @@ mod setup;
 use std::path::Path;
 
 use tenterhook_core::{
-    AnyHook, Board, FromOptions, Hook, HookInfo, HookRunner, OptionError, Progress, Registration,
-    RosterError, RunInfo, Shared,
+    AnyHook, Blackboard, FromOptions, Hook, HookInfo, HookRunner, OptionError, Progress, Registration,
+    RosterError, RunInfo, RunState,
 };
 
-use crate::accounts::Spent;
+use crate::accounts::TimeSpent;
 use crate::checkpoint::Best;
 use crate::journal::JournalSetup;
 pub use crate::report::{Predictions, Report, RunError};
@@ -23,7 +23,7 @@ use crate::settings::Settings;
 use crate::strategy::{Solo, Strategy};
 pub(crate) use clock::{BatchClock, WallClock};
 
-/// Runs a module on data, with hooks.
+/// Trains and evaluates a module on data, with hooks.
 ///
 /// ```
 /// use tenterhook::toy::{Toy, ToyData};
@@ -40,36 +40,36 @@ pub(crate) use clock::{BatchClock, WallClock};
 pub struct Trainer {
     settings: Settings,
     hooks: HookRunner,
-    shared: Shared,
+    shared: RunState,
     strategy: Box<dyn Strategy>,
     resume: ResumeOptions,
-    /// What the plan refuses is only reported.
+    /// Problems of the plan are only reported.
     lenient: bool,
     journal: JournalSetup,
-    /// Ends calls from outside, if somebody else has the handle.
+    /// The handle that ends calls from outside.
     interrupt: Option<Interrupt>,
-    /// Somebody said where checkpoints go.
-    placed: bool,
-    /// Where training stands, for the evaluations after it.
+    /// The directory of checkpoints was set.
+    has_checkpoint_root: bool,
+    /// The progress of the last training, for evaluations after it.
     progress: Progress,
-    /// How long its calls took so far, where account is kept.
-    spent: Spent,
+    /// The time of the calls so far, if accounting is enabled.
+    spent: TimeSpent,
 }
 
-/// Why a hook could not be made and registered.
+/// An error of making and registering a hook.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddError {
-    /// Its options are refused.
+    /// The options are invalid.
     #[error(transparent)]
     Options(#[from] OptionError),
-    /// There is one of its name already.
+    /// The hook cannot be registered, for example because its name is taken.
     #[error(transparent)]
     Roster(#[from] RosterError),
 }
 
 impl Trainer {
-    /// A trainer with these settings, which are checked.
+    /// A trainer with these settings. Returns an error if they are invalid.
     pub fn new(settings: Settings) -> Result<Trainer, RunError> {
         let problems = settings.problems();
         if !problems.is_empty() {
@@ -86,7 +86,7 @@ impl Trainer {
             ..RunInfo::default()
         };
         Ok(Trainer {
-            shared: Shared::new(run, settings.seed, Box::new(WallClock::start())),
+            shared: RunState::new(run, settings.seed, Box::new(WallClock::start())),
             settings,
             hooks: HookRunner::default(),
             strategy: Box::new(Solo),
@@ -94,18 +94,18 @@ impl Trainer {
             lenient: false,
             journal: JournalSetup::default(),
             interrupt: None,
-            placed: false,
+            has_checkpoint_root: false,
             progress: Progress::default(),
-            spent: Spent::default(),
+            spent: TimeSpent::default(),
         })
     }
 
-    /// Registers a hook as it describes itself.
+    /// Registers a hook with its own name, tier and policy.
     pub fn add_hook(&mut self, hook: impl Into<AnyHook>) -> Result<(), RosterError> {
         self.hooks.add(hook)
     }
 
-    /// Registers hooks that were made before the trainer was; `hooks![a, b]` lists hooks of different types.
+    /// Registers several hooks; `hooks![a, b]` lists hooks of different types.
     pub fn with_hooks(
         mut self,
         hooks: impl IntoIterator<Item = impl Into<AnyHook>>,
@@ -114,7 +114,7 @@ impl Trainer {
         Ok(self)
     }
 
-    /// Registers a hook by its type, made from these options.
+    /// Makes a hook of this type from its options, and registers it.
     ///
     /// ```
     /// use tenterhook::hooks::{EarlyStopping, EarlyStoppingOptions};
@@ -139,12 +139,12 @@ impl Trainer {
         self.hooks.remove(name)
     }
 
-    /// Lets a hook receive events again.
+    /// Enables a hook.
     pub fn enable_hook(&mut self, name: &str) -> Result<(), RosterError> {
         self.hooks.enable(name)
     }
 
-    /// Lets a hook receive no events; it keeps its place and its state.
+    /// Disables a hook: it receives no events, and keeps its place and its state.
     pub fn disable_hook(&mut self, name: &str) -> Result<(), RosterError> {
         self.hooks.disable(name)
     }
@@ -155,19 +155,19 @@ impl Trainer {
         self.hooks.list()
     }
 
-    /// Where checkpoints are put.
+    /// The directory of checkpoints.
     #[must_use]
     pub fn checkpoints(&self) -> &Path {
         &self.shared.run.checkpoints
     }
 
-    /// The best checkpoint of the first hook that keeps one.
+    /// The best checkpoint of the first hook that tracks one.
     #[must_use]
     pub fn best_checkpoint(&self) -> Option<Best> {
         Best::of(&self.hooks, self.checkpoints())
     }
 
-    /// The board on which hooks and the module leave values for each other, to preset or to read between calls.
+    /// The blackboard of hooks and module, to set or read values between calls.
     ///
     /// ```
     /// use tenterhook::{Key, Settings, Trainer};
@@ -179,17 +179,17 @@ impl Trainer {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn board(&self) -> &Board {
+    pub fn board(&self) -> &Blackboard {
         &self.shared.board
     }
 
-    /// The run's id, directory and device.
+    /// Id, directory, device and other facts of the run.
     #[must_use]
     pub fn run_info(&self) -> &RunInfo {
         &self.shared.run
     }
 
-    /// A hook, by its name and type, to look at what it has seen.
+    /// A hook, by its name and type.
     #[must_use]
     pub fn hook<H: Hook>(&self, name: &str) -> Option<&H> {
         self.hooks.hook(name)

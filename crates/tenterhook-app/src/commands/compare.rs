@@ -1,65 +1,70 @@
-//! `tenter compare`: what differs between runs, in configuration, surroundings and result.
+//! `tenter compare`: the differences between runs in configuration, environment and results.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
-use tenterhook::run::reading::{flat, hook_names};
+use tenterhook::run::reading::{flatten_config, hook_names};
 use tenterhook::run::{Identity, Run, RunRecord};
 
-use super::runs::meant;
+use super::runs::find_run;
 use super::show::outcome;
-use super::{Done, print, print_data, tell};
+use super::{CommandResult, print_data, print_stderr, print_stdout};
 use crate::arguments::Compare;
-use crate::progress::{duration, metric, only_shows};
-use crate::table::{clipped, json_number, plain, table};
+use crate::format::{duration, json_number, metric, one_line, table, truncated};
+use crate::progress::is_progress;
 
-/// So wide is a value at the most.
-const WIDEST: usize = 48;
-/// So much of an id is shown, if that is enough.
-const SHORT: usize = 8;
+/// Maximum width of a value.
+const MAX_WIDTH: usize = 48;
+/// How much of an id is shown, if it is unique.
+const SHORT_ID: usize = 8;
 
-/// A name, and what each run has there.
-type Row<T> = (String, Vec<Option<T>>);
+/// A key, and its value in each run.
+type Row = (String, Vec<Option<Value>>);
 
 struct Comparison {
-    config: Vec<Row<Value>>,
-    surroundings: Vec<Row<Value>>,
-    result: Vec<Row<Value>>,
-    metrics: Vec<Row<f64>>,
+    config: Vec<Row>,
+    environment: Vec<Row>,
+    result: Vec<Row>,
+    metrics: Vec<Row>,
 }
 
-pub(crate) fn run(arguments: &Compare) -> Done {
-    let found = arguments.runs.iter().map(|wanted| meant(&arguments.found.dir, wanted));
-    let runs: Vec<_> = found.collect::<Result<_, _>>()?;
+pub(crate) fn run(arguments: &Compare) -> CommandResult {
+    let runs = arguments.names.iter().map(|name| find_run(&arguments.dir.path, name));
+    let runs: Vec<_> = runs.collect::<Result<_, _>>()?;
     let configs: Vec<_> = runs.iter().map(config).collect();
-    let compared = Comparison::of(&runs, &configs);
-    if arguments.found.json {
-        print_data(&compared.for_programs(&runs, arguments.all));
+    let comparison = Comparison::of(&runs, &configs);
+    if arguments.json {
+        print_data(&comparison.to_json(&runs, arguments.all));
     } else {
-        print(&compared.for_people(&runs, arguments.all));
+        print_stdout(&comparison.to_text(&runs, arguments.all));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a run ran with: dotted keys, and the names of its hooks in their order.
+/// The configuration of a run by dotted keys, with the names of its hooks in order.
 #[derive(Default)]
 struct Config {
     keys: BTreeMap<String, Value>,
     hooks: Vec<String>,
 }
 
-/// Without its configuration there is still the rest of a run to compare.
+/// The configuration of a run; empty with a message if there is none.
 fn config(run: &Run) -> Config {
+    let skipped =
+        |why: &dyn Display| print_stderr(format_args!("skipped the configuration of {}: {why}", run.name));
     let path = run.directory.join("config.toml");
     if path.try_exists().is_ok_and(|exists| !exists) {
-        tell(format_args!("without its configuration: there is no {}", path.display()));
+        skipped(&format_args!("there is no {}", path.display()));
     }
-    let config = run.config().inspect_err(|error| tell(format_args!("without its configuration: {error}")));
-    config.map(|config| Config { keys: flat(&config), hooks: hook_names(&config) }).unwrap_or_default()
+    let config = run.config().inspect_err(|error| skipped(error));
+    config
+        .map(|config| Config { keys: flatten_config(&config), hooks: hook_names(&config) })
+        .unwrap_or_default()
 }
 
-/// The order of the hooks that all have, which counts, although hooks are compared by name.
+/// The order of the hooks that all runs have. Hooks are compared by name, but their order matters, too.
 fn orders(configs: &[Config]) -> Vec<Option<Value>> {
     let shared = |name: &&String| configs.iter().all(|other| other.hooks.contains(name));
     let order = |config: &Config| {
@@ -74,7 +79,10 @@ impl Comparison {
         let of = |what: fn(&RunRecord) -> BTreeMap<String, Value>| -> Vec<_> {
             runs.iter().map(|run| what(&run.record)).collect()
         };
-        let metrics: Vec<_> = runs.iter().map(|run| run.record.metrics.clone()).collect();
+        let metrics = |run: &Run| -> BTreeMap<String, Value> {
+            run.record.metrics.iter().map(|(name, value)| (name.clone(), json_number(*value))).collect()
+        };
+        let metrics: Vec<_> = runs.iter().map(metrics).collect();
         let keys: Vec<_> = configs.iter().map(|config| config.keys.clone()).collect();
         let mut config = by_key(&keys);
         let order = ("hooks (order)".to_owned(), orders(configs));
@@ -83,54 +91,54 @@ impl Comparison {
         }
         Comparison {
             config,
-            surroundings: by_key(&of(surroundings)),
+            environment: by_key(&of(environment)),
             result: by_key(&of(result)),
             metrics: by_key(&metrics),
         }
     }
 
-    fn for_programs(&self, runs: &[Run], all: bool) -> String {
-        let values = |rows: &[Row<Value>]| -> Map<String, Value> {
+    fn to_json(&self, runs: &[Run], all: bool) -> String {
+        let values = |rows: &[Row]| -> Map<String, Value> {
             let shown = rows.iter().filter(|row| all || differs(row));
             shown.map(|(key, values)| (key.clone(), json!(values))).collect()
         };
-        let number = |value: &Option<f64>| value.map_or(Value::Null, json_number);
         let metrics = self.metrics.iter().filter(|row| all || differs(row)).map(|(name, values)| {
-            let differences: Vec<_> =
-                values.iter().map(|value| number(&difference(values[0], *value))).collect();
-            let values: Vec<_> = values.iter().map(number).collect();
+            let differences = (0..values.len()).map(|run| difference(values, run).map(json_number));
+            let differences: Vec<_> = differences.collect();
             (name.clone(), json!({ "values": values, "differences": differences }))
         });
         let compared = json!({
             "runs": runs.iter().map(|run| &run.name).collect::<Vec<_>>(),
             "same_config_hash": same_hash(runs).is_some(),
             "config": values(&self.config),
-            "surroundings": values(&self.surroundings),
+            "surroundings": values(&self.environment),
             "result": values(&self.result),
             "metrics": metrics.collect::<Map<_, _>>(),
         });
         format!("{compared:#}")
     }
 
-    fn for_people(&self, runs: &[Run], all: bool) -> String {
+    fn to_text(&self, runs: &[Run], all: bool) -> String {
         let hashes = match same_hash(runs) {
-            Some(hash) => format!("config: the hashes are equal ({})", plain(hash)),
-            None => "config: the hashes differ".to_owned(),
+            Some(hash) => format!("config: equal hashes ({})", one_line(hash)),
+            None => "config: different hashes".to_owned(),
         };
-        let mut sections = vec![section(&hashes, runs, &self.config, all, shown)];
-        sections.push(section("surroundings", runs, &self.surroundings, all, shown));
-        let result = |key: &str, values: &[Option<Value>], run: usize| match (key, values[run].as_ref()) {
+        let result_cell = |key: &str, values: &[Option<Value>], run: usize| match (key, &values[run]) {
             ("seconds", Some(seconds)) => seconds.as_f64().map_or_else(|| "-".to_owned(), duration),
-            _ => shown(key, values, run),
+            _ => cell(key, values, run),
         };
-        sections.push(section("result", runs, &self.result, all, result));
-        sections.push(section("metrics, and how far from the first run", runs, &self.metrics, all, measured));
-        sections.join("\n\n")
+        [
+            section(&hashes, runs, &self.config, all, cell),
+            section("environment", runs, &self.environment, all, cell),
+            section("result", runs, &self.result, all, result_cell),
+            section("metrics, with the difference to the first run", runs, &self.metrics, all, metric_cell),
+        ]
+        .join("\n\n")
     }
 }
 
 /// All keys of all runs, in order.
-fn by_key<T: Clone>(maps: &[BTreeMap<String, T>]) -> Vec<Row<T>> {
+fn by_key(maps: &[BTreeMap<String, Value>]) -> Vec<Row> {
     let keys: BTreeSet<String> = maps.iter().flat_map(|map| map.keys().cloned()).collect();
     let row = |key: String| {
         let values = maps.iter().map(|map| map.get(&key).cloned()).collect();
@@ -139,33 +147,19 @@ fn by_key<T: Clone>(maps: &[BTreeMap<String, T>]) -> Vec<Row<T>> {
     keys.into_iter().map(row).collect()
 }
 
-/// Two NaNs are the same result.
-trait Same {
-    fn same(&self, other: &Self) -> bool;
+fn differs((_, values): &Row) -> bool {
+    values.windows(2).any(|pair| pair[0] != pair[1])
 }
 
-impl Same for Value {
-    fn same(&self, other: &Value) -> bool {
-        self == other
-    }
+/// The number that [`json_number`] wrote.
+fn number(value: Option<&Value>) -> Option<f64> {
+    let value = value?;
+    value.as_f64().or_else(|| value.as_str()?.parse().ok())
 }
 
-impl Same for f64 {
-    #[allow(clippy::float_cmp)] // a difference in the last bit is one
-    fn same(&self, other: &f64) -> bool {
-        self == other || (self.is_nan() && other.is_nan())
-    }
-}
-
-fn differs<T: Same>((_, values): &Row<T>) -> bool {
-    values.windows(2).any(|pair| match (&pair[0], &pair[1]) {
-        (Some(a), Some(b)) => !a.same(b),
-        (a, b) => a.is_some() != b.is_some(),
-    })
-}
-
-fn difference(first: Option<f64>, value: Option<f64>) -> Option<f64> {
-    Some(value? - first?)
+/// How much a metric of a run is above that of the first run.
+fn difference(values: &[Option<Value>], run: usize) -> Option<f64> {
+    Some(number(values[run].as_ref())? - number(values[0].as_ref())?)
 }
 
 fn same_hash(runs: &[Run]) -> Option<&str> {
@@ -173,61 +167,62 @@ fn same_hash(runs: &[Run]) -> Option<&str> {
     (!hash.is_empty() && runs.iter().all(|run| run.record.config_hash == hash)).then_some(hash)
 }
 
-/// A title, and a table of what differs, or of all.
-fn section<T: Same>(
+/// A title, and a table of the rows that differ, or of all rows.
+fn section(
     title: &str,
     runs: &[Run],
-    rows: &[Row<T>],
+    rows: &[Row],
     all: bool,
-    cell: impl Fn(&str, &[Option<T>], usize) -> String,
+    cell: impl Fn(&str, &[Option<Value>], usize) -> String,
 ) -> String {
-    let differing: Vec<_> = rows.iter().filter(|row| all || differs(row)).collect();
+    let shown: Vec<_> = rows.iter().filter(|row| all || differs(row)).collect();
     let equal = rows.iter().filter(|row| !differs(row)).count();
     let mut lines = vec![title.to_owned()];
-    if !differing.is_empty() {
-        let head: Vec<_> = [String::new()].into_iter().chain(heads(runs)).collect();
-        let row = |(key, values): &Row<T>| {
+    if !shown.is_empty() {
+        let head: Vec<_> = [String::new()].into_iter().chain(short_names(runs)).collect();
+        let row = |(key, values): &Row| {
             let cells = (0..values.len()).map(|run| cell(key, values, run));
-            [plain(key)].into_iter().chain(cells).collect()
+            [one_line(key)].into_iter().chain(cells).collect()
         };
-        let rows: Vec<Vec<String>> = [head].into_iter().chain(differing.into_iter().map(row)).collect();
+        let rows: Vec<Vec<String>> = [head].into_iter().chain(shown.into_iter().map(row)).collect();
         lines.extend(table(&rows, &[]));
     }
     match equal {
         _ if rows.is_empty() => lines.push("nothing to compare".to_owned()),
-        _ if equal == rows.len() => lines.push(format!("nothing differs ({equal} compared)")),
-        1.. if !all => lines.push(format!("the other {equal} are equal; --all shows them")),
+        _ if equal == rows.len() => lines.push(format!("no differences ({equal} compared)")),
+        1.. if !all => lines.push(format!("{equal} others are equal; --all shows them")),
         _ => {}
     }
     lines.join("\n  ")
 }
 
-/// What a run is called in a table: the end of its id, where that is enough.
-fn heads(runs: &[Run]) -> Vec<String> {
+/// The column headings: the ends of the ids, if they are unique.
+fn short_names(runs: &[Run]) -> Vec<String> {
     let short = |run: &Run| {
         let name = &run.name;
-        let cut = name.len().saturating_sub(SHORT);
+        let cut = name.len().saturating_sub(SHORT_ID);
         name.get(cut..).filter(|_| *name == run.record.id).unwrap_or(name).to_owned()
     };
-    let alike = |run: &Run| runs.iter().any(|other| other.name != run.name && short(other) == short(run));
-    runs.iter().map(|run| plain(&if alike(run) { run.name.clone() } else { short(run) })).collect()
+    let is_ambiguous =
+        |run: &Run| runs.iter().any(|other| other.name != run.name && short(other) == short(run));
+    runs.iter().map(|run| one_line(&if is_ambiguous(run) { run.name.clone() } else { short(run) })).collect()
 }
 
-fn shown(_: &str, values: &[Option<Value>], run: usize) -> String {
+fn cell(_: &str, values: &[Option<Value>], run: usize) -> String {
     match &values[run] {
         None | Some(Value::Null) => "-".to_owned(),
-        Some(Value::String(text)) => clipped(&plain(text), WIDEST),
-        Some(value) => clipped(&plain(&value.to_string()), WIDEST),
+        Some(Value::String(text)) => truncated(&one_line(text), MAX_WIDTH),
+        Some(value) => truncated(&one_line(&value.to_string()), MAX_WIDTH),
     }
 }
 
-fn measured(name: &str, values: &[Option<f64>], run: usize) -> String {
-    let Some(value) = values[run] else { return "-".to_owned() };
+fn metric_cell(name: &str, values: &[Option<Value>], run: usize) -> String {
+    let Some(value) = number(values[run].as_ref()) else { return "-".to_owned() };
     let text = metric(name, value);
-    match difference(values[0], Some(value)) {
+    match difference(values, run) {
         Some(difference) if run > 0 && difference != 0.0 && difference.is_finite() => {
             let sign = if difference > 0.0 { "+" } else { "-" };
-            // Points of a per cent are no per cent.
+            // A difference of percentages is in percentage points.
             let size = metric(name, difference.abs()).replace(" %", " points");
             format!("{text} ({sign}{size})")
         }
@@ -235,18 +230,18 @@ fn measured(name: &str, values: &[Option<f64>], run: usize) -> String {
     }
 }
 
-/// Dotted keys of `run.json` with their values.
-fn written(record: &RunRecord, keys: &[&str]) -> BTreeMap<String, Value> {
+/// Values of `run.json` by dotted keys.
+fn fields(record: &RunRecord, keys: &[&str]) -> BTreeMap<String, Value> {
     let all = serde_json::to_value(record).unwrap_or_default();
     let at = |key: &str| all.pointer(&format!("/{}", key.replace('.', "/"))).cloned().unwrap_or_default();
     keys.iter().map(|key| ((*key).to_owned(), at(key))).collect()
 }
 
-/// What a run ran with and on.
-fn surroundings(record: &RunRecord) -> BTreeMap<String, Value> {
-    let of_run = ["task", "device", "seed", "parameters", "resumed_from", "git.commit", "git.dirty"];
-    let of_machine = ["machine.arch", "machine.cpus", "machine.hostname", "machine.os"];
-    let mut all = written(record, &[&of_run[..], &of_machine].concat());
+/// Program, data, versions and machine of a run.
+fn environment(record: &RunRecord) -> BTreeMap<String, Value> {
+    let run_keys = ["task", "device", "seed", "parameters", "resumed_from", "git.commit", "git.dirty"];
+    let machine_keys = ["machine.arch", "machine.cpus", "machine.hostname", "machine.os"];
+    let mut all = fields(record, &[&run_keys[..], &machine_keys].concat());
     all.insert("parts".to_owned(), json!(record.parts.len().max(1)));
     let Identity { data, program, processor } = &record.identity;
     all.insert("program".to_owned(), json!(program));
@@ -256,11 +251,11 @@ fn surroundings(record: &RunRecord) -> BTreeMap<String, Value> {
     all
 }
 
-/// How it went, besides the metrics.
+/// Outcome, progress and hooks of a run.
 fn result(record: &RunRecord) -> BTreeMap<String, Value> {
-    let mut all = written(record, &["epochs", "steps", "samples", "tokens", "seconds"]);
+    let mut all = fields(record, &["epochs", "steps", "samples", "tokens", "seconds"]);
     all.insert("outcome".to_owned(), json!(outcome(record)));
-    for hook in record.hooks.iter().filter(|hook| !only_shows(hook)) {
+    for hook in record.hooks.iter().filter(|hook| !is_progress(hook)) {
         let state = if hook.enabled { "enabled" } else { "disabled" };
         let failures =
             if hook.failures == 0 { String::new() } else { format!(", failed {} times", hook.failures) };
@@ -274,16 +269,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_difference_is_told_from_the_first_run_and_an_accuracys_in_points() {
-        let values = [Some(0.9), Some(0.95), None, Some(f64::NAN), Some(0.9)];
-        let told: Vec<_> = (0..values.len()).map(|run| measured("val/accuracy", &values, run)).collect();
-        assert_eq!(told, ["90.00 %", "95.00 % (+5.00 points)", "-", "NaN", "90.00 %"]);
-        assert_eq!(measured("val/loss", &[Some(0.5), Some(0.25)], 1), "0.2500 (-0.2500)");
+    fn a_metric_shows_the_difference_to_the_first_run_and_an_accuracy_in_points() {
+        let values =
+            [Some(0.9), Some(0.95), None, Some(f64::NAN), Some(0.9)].map(|value| value.map(json_number));
+        let cells: Vec<_> = (0..values.len()).map(|run| metric_cell("val/accuracy", &values, run)).collect();
+        assert_eq!(cells, ["90.00 %", "95.00 % (+5.00 points)", "-", "NaN", "90.00 %"]);
+        assert_eq!(metric_cell("val/loss", &[Some(0.5.into()), Some(0.25.into())], 1), "0.2500 (-0.2500)");
     }
 
     #[test]
-    fn only_what_is_not_the_same_everywhere_differs() {
-        let row = |values: &[Option<f64>]| ("x".to_owned(), values.to_vec());
+    fn a_row_differs_unless_all_values_are_equal() {
+        let row = |values: &[Option<f64>]| {
+            ("x".to_owned(), values.iter().map(|value| value.map(json_number)).collect::<Vec<_>>())
+        };
         assert!(differs(&row(&[Some(1.0), Some(1.0), Some(2.0)])));
         assert!(differs(&row(&[Some(1.0), None])));
         assert!(!differs(&row(&[Some(f64::NAN), Some(f64::NAN)])));

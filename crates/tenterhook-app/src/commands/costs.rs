@@ -1,32 +1,31 @@
-//! What hooks cost, in a table for people.
+//! Table of hook costs.
 
-use tenterhook::run::{CostOfCalls, CostOfHook, HandedOver, HookCosts};
+use tenterhook::run::{CostOfCalls, CostOfHook, EngineReads, HookCosts};
 use tenterhook::{Budget, OverBudget, Report, RunNotice};
 
-use crate::progress::duration;
-use crate::table::{Side, clipped, plain, table};
+use crate::format::{Side, duration, one_line, table, truncated};
 
-/// A hook that took less than this part of the step time, did not fail and made nothing be handed over is only named.
-const LITTLE: f64 = 0.0005;
-/// Names are cut to this, so that the table fits a terminal; those of events may be longer.
-const NAME: usize = 20;
-const EVENT: usize = 28;
-const WIDTH: usize = 98;
+/// A hook below this share of the step time has no row, unless it failed or read values from the engine.
+const MIN_SHARE: f64 = 0.0005;
+/// Maximum width of hook names, event names and lines.
+const MAX_NAME: usize = 20;
+const MAX_EVENT: usize = 28;
+const MAX_LINE: usize = 98;
 
-/// How much it was in all, in words: of training steps, and at other times. Where nothing was trained, it is of the call.
+/// The total cost: its share of step time, and the time outside of steps. Without training, its share of the call.
 pub(super) fn title(costs: &HookCosts) -> String {
     let share: f64 = costs.hooks.iter().map(|hook| hook.share).sum();
     let total: f64 = costs.hooks.iter().map(|hook| hook.calls.total_s).sum();
-    let besides = match total - share * costs.seconds {
-        besides @ 1e-6.. => format!(", and {} besides", fine(besides)),
+    let outside = match total - share * costs.seconds {
+        outside @ 1e-6.. => format!(", plus {} outside of steps", precise_duration(outside)),
         _ => String::new(),
     };
     let trained = share == 0.0 || costs.hooks.iter().any(|hook| hook.calls.in_steps_s > 0.0);
-    let of = if trained { " of steps" } else { "" };
-    format!("what hooks cost: {} of {}{of}{besides}", percent(share), duration(costs.seconds))
+    let time = if trained { " of step time" } else { "" };
+    format!("hook costs: {} of {}{time}{outside}", percent(share), duration(costs.seconds))
 }
 
-/// What hooks cost in a call, and which of them took more than they may.
+/// The costs of hooks in a call, and the hooks that exceeded their budget.
 pub(super) fn summary(report: &Report, by_event: bool) -> Vec<String> {
     let lines = lines(&report.hook_costs, by_event);
     if lines.is_empty() {
@@ -37,21 +36,25 @@ pub(super) fn summary(report: &Report, by_event: bool) -> Vec<String> {
     std::iter::once(title(&report.hook_costs)).chain(indented).collect()
 }
 
-/// The table, the costliest hook first, for each of its events where that is wanted; nothing where no hook was called.
+/// The table, most expensive hook first, optionally with a row per event. Empty if no hook was called.
 pub(super) fn lines(costs: &HookCosts, by_event: bool) -> Vec<String> {
     let mut hooks: Vec<_> = costs.hooks.iter().filter(|hook| has_cost(hook)).collect();
     hooks.sort_by(|a, b| b.calls.total_s.total_cmp(&a.calls.total_s));
-    let is_much = |hook: &CostOfHook| by_event || is_much(hook, costs.seconds);
-    let (shown, little): (Vec<_>, Vec<_>) = hooks.into_iter().partition(|hook| is_much(hook));
+    let has_row = |hook: &&CostOfHook| by_event || has_row(hook, costs.seconds);
+    let (shown, others): (Vec<_>, Vec<_>) = hooks.into_iter().partition(has_row);
     let mut rows = Vec::new();
     for hook in &shown {
-        rows.push(row(&clipped(&plain(&hook.hook), NAME), hook.calls, hook.share));
+        rows.push(row(&truncated(&one_line(&hook.hook), MAX_NAME), hook.calls, hook.share));
         if let Some(row) = rows.last_mut() {
-            let HandedOver { scalars, tensors, .. } = hook.read;
+            let EngineReads { scalars, tensors, .. } = hook.read;
             row.extend([hook.failures.into(), scalars, tensors].map(count));
         }
         for event in hook.by_event.iter().filter(|_| by_event) {
-            rows.push(row(&clipped(&format!("  {}", plain(&event.event)), EVENT), event.calls, event.share));
+            rows.push(row(
+                &truncated(&format!("  {}", one_line(&event.event)), MAX_EVENT),
+                event.calls,
+                event.share,
+            ));
         }
     }
     if !rows.is_empty() {
@@ -62,51 +65,52 @@ pub(super) fn lines(costs: &HookCosts, by_event: bool) -> Vec<String> {
     sides[0] = Side::Left;
     let mut lines = table(&rows, &sides);
     if shown.iter().any(|hook| hook.calls.estimated) {
-        lines.push("~ an estimate: of what happens very often, about one in 16 calls was timed".to_owned());
+        lines.push("~ estimated: of very frequent events, about one call in 16 is timed".to_owned());
     }
-    if !little.is_empty() {
-        let names: Vec<_> = little.iter().map(|hook| plain(&hook.hook)).collect();
-        let each = if little.len() == 1 { "" } else { " each" };
-        let (others, bound) = (if shown.is_empty() { "" } else { "and " }, percent(LITTLE));
-        lines.push(clipped(&format!("{others}less than {bound}{each}: {}", names.join(", ")), WIDTH));
+    if !others.is_empty() {
+        let names: Vec<_> = others.iter().map(|hook| one_line(&hook.hook)).collect();
+        let each = if others.len() == 1 { "" } else { " each" };
+        let line = format!("less than {}{each}: {}", percent(MIN_SHARE), names.join(", "));
+        lines.push(truncated(&line, MAX_LINE));
     }
     lines
 }
 
-/// A hook that was never called may have cost something all the same: the gate before it was asked.
+/// Whether a hook cost anything. A hook that was never called may have a `when` condition that was evaluated.
 fn has_cost(hook: &CostOfHook) -> bool {
     let CostOfCalls { calls, total_s, .. } = hook.calls;
-    calls > 0 || total_s > 0.0 || hook.failures > 0 || hook.read != HandedOver::default()
+    calls > 0 || total_s > 0.0 || hook.failures > 0 || hook.read != EngineReads::default()
 }
 
-fn is_much(hook: &CostOfHook, steps: f64) -> bool {
-    hook.calls.total_s >= LITTLE * steps || hook.failures > 0 || hook.read != HandedOver::default()
+fn has_row(hook: &CostOfHook, step_seconds: f64) -> bool {
+    hook.calls.total_s >= MIN_SHARE * step_seconds || hook.failures > 0 || hook.read != EngineReads::default()
 }
 
 fn row(name: &str, calls: CostOfCalls, share: f64) -> Vec<String> {
-    let about = if calls.estimated { "~" } else { "" };
-    let [p50, p99] = [calls.p50_s, calls.p99_s].map(fine);
-    let total = format!("{about}{}", fine(calls.total_s));
+    let estimated = if calls.estimated { "~" } else { "" };
+    let [p50, p99] = [calls.p50_s, calls.p99_s].map(precise_duration);
+    let total = format!("{estimated}{}", precise_duration(calls.total_s));
     vec![name.to_owned(), calls.calls.to_string(), total, p50, p99, percent(share)]
 }
 
+/// A count, or `-` if it is 0.
 pub(super) fn count(count: u64) -> String {
     if count == 0 { "-".to_owned() } else { count.to_string() }
 }
 
-/// A budget as it is written.
+/// A budget as in the configuration.
 pub(super) fn budget(budget: &Budget) -> String {
-    let also = if budget.over == OverBudget::Disable { ", over_budget = \"disable\"" } else { "" };
-    // Per cent that were divided by 100 come back with an error in their last digits.
-    format!("budget = \"{}%\"{also}", (budget.share * 1e10).round() / 1e8)
+    let over = if budget.over == OverBudget::Disable { ", over_budget = \"disable\"" } else { "" };
+    // Rounded, because the share is a percentage divided by 100.
+    format!("budget = \"{}%\"{over}", (budget.share * 1e10).round() / 1e8)
 }
 
 fn percent(share: f64) -> String {
     format!("{:.2} %", share * 100.0)
 }
 
-/// A time of any size in the unit that fits, with three digits that count.
-pub(super) fn fine(seconds: f64) -> String {
+/// A duration with three significant digits and a fitting unit.
+pub(super) fn precise_duration(seconds: f64) -> String {
     let (number, unit) = match seconds {
         10.0.. => return duration(seconds),
         1.0.. => (seconds, "s"),
@@ -142,12 +146,12 @@ mod tests {
     }
 
     #[test]
-    fn the_costliest_hook_comes_first_and_those_that_cost_nothing_are_only_named() {
-        assert_eq!(title(&costs()), "what hooks cost: 37.50 % of 20 s of steps, and 6.00 s besides");
+    fn the_most_expensive_hook_comes_first_and_cheap_ones_are_only_named() {
+        assert_eq!(title(&costs()), "hook costs: 37.50 % of 20 s of step time, plus 6.00 s outside of steps");
         let mut untrained = costs();
         untrained.hooks.retain(|hook| hook.calls.in_steps_s == 0.0);
         untrained.hooks.iter_mut().for_each(|hook| hook.share = hook.calls.total_s / 20.0);
-        assert_eq!(title(&untrained), "what hooks cost: 60.00 % of 20 s");
+        assert_eq!(title(&untrained), "hook costs: 60.00 % of 20 s");
         assert_eq!(
             lines(&costs(), false),
             [
@@ -155,8 +159,8 @@ mod tests {
                 "late        2     12 s   6.00 s   6.00 s  30.00 %       -        -        -",
                 "slow     1000  ~1.50 s  1.40 ms  2.10 ms   7.50 %       2      100        1",
                 "steers      1  42.0 µs  42.0 µs  42.0 µs   0.00 %       -        1        -",
-                "~ an estimate: of what happens very often, about one in 16 calls was timed",
-                "and less than 0.05 %: idle",
+                "~ estimated: of very frequent events, about one call in 16 is timed",
+                "less than 0.05 %: idle",
             ]
         );
     }
@@ -174,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_whose_gate_never_opened_is_shown_with_what_the_gate_took() {
+    fn a_hook_that_was_never_called_is_shown_with_the_cost_of_its_condition() {
         let gated = json!({ "hook": "gated", "total_s": 2.0, "in_steps_s": 2.0, "share": 0.1 });
         let costs = json!({ "seconds": 20.0, "hooks": [gated, { "hook": "never" }] });
         let shown = lines(&serde_json::from_value(costs).expect("costs"), false);
@@ -186,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_fits_a_terminal_whatever_hooks_are_called() {
+    fn a_table_fits_a_terminal_even_with_long_hook_names() {
         let mut costs = costs();
         for hook in &mut costs.hooks {
             hook.hook = hook.hook.repeat(40);
@@ -194,7 +198,7 @@ mod tests {
             (hook.calls.calls, hook.calls.total_s, hook.calls.estimated) = (100_000, 1.234, true);
         }
         let shown = lines(&costs, false);
-        assert!(shown.iter().all(|line| line.chars().count() <= WIDTH), "{shown:#?}");
+        assert!(shown.iter().all(|line| line.chars().count() <= MAX_LINE), "{shown:#?}");
         assert!(lines(&HookCosts::default(), true).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! `tenter export`: weights as one file that Python reads.
+//! `tenter export`: writes weights to one safetensors file.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,28 +8,28 @@ use tenterhook::TensorMap;
 use tenterhook::checkpoint::{OnUnreadable, WEIGHTS, newest_whole, verify, weights_to_evaluate};
 
 use super::weights::Weights;
-use super::{Done, print, print_data};
+use super::{CommandResult, print_data, print_stdout};
 use crate::arguments::Export;
 use crate::error::CommandError;
-use crate::table::{bytes, counted};
+use crate::format::{bytes, plural};
 
-pub(crate) fn run(arguments: &Export) -> Done {
+pub(crate) fn run(arguments: &Export) -> CommandResult {
     let from = source(arguments)?;
-    let weights = if arguments.raw { in_training(&from) } else { evaluated(&from) }?;
+    let weights = if arguments.raw { trained_weights(&from) } else { evaluated_weights(&from) }?;
     let file = match &arguments.output {
         Some(file) => file.clone(),
-        None => usual_name(&from)?,
+        None => default_name(&from)?,
     };
     if file.exists() && !arguments.force {
-        return Err(CommandError::new(format_args!("{} is there already", file.display()))
-            .fix("name another file with -o, or add --force"));
+        return Err(CommandError::new(format_args!("{} already exists", file.display()))
+            .fix("choose another file with -o, or overwrite it with --force"));
     }
     weights.write(&file)?;
     let size = file.metadata().map_err(CommandError::cannot("read", &file))?.len();
     let parameters: u64 =
         weights.iter().map(|(_, tensor)| tensor.shape.iter().product::<usize>() as u64).sum();
     let kind = if arguments.raw { "in training" } else { "evaluated" };
-    if arguments.found.json {
+    if arguments.json {
         let written = json!({
             "file": file, "from": from, "weights": kind, "tensors": weights.len(), "parameters": parameters,
             "bytes": size, "names": weights.names().collect::<Vec<_>>(),
@@ -37,18 +37,18 @@ pub(crate) fn run(arguments: &Export) -> Done {
         print_data(&written.to_string());
         return Ok(ExitCode::SUCCESS);
     }
-    let (tensors, parameters) = (counted(weights.len() as u64, "tensor"), counted(parameters, "parameter"));
-    print(&format!("wrote {}: {tensors}, {parameters}, {}", file.display(), bytes(size)));
-    print(&format!("the weights of {} as they were {kind}; in Python:", from.display()));
-    print("  from safetensors.numpy import load_file");
-    print(&format!("  weights = load_file({})", json!(file)));
+    let (tensors, parameters) = (plural(weights.len() as u64, "tensor"), plural(parameters, "parameter"));
+    print_stdout(&format!("wrote {}: {tensors}, {parameters}, {}", file.display(), bytes(size)));
+    let what = if arguments.raw { "trained" } else { "evaluated" };
+    print_stdout(&format!("the {what} weights of {}; in Python:", from.display()));
+    print_stdout("  from safetensors.numpy import load_file");
+    print_stdout(&format!("  weights = load_file({})", json!(file)));
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where the weights are. In training are only those of checkpoints: what a run leaves at its end is what was
-/// evaluated.
+/// Where the weights are. Only checkpoints have the trained weights: a run's final weights are the evaluated ones.
 fn source(arguments: &Export) -> Result<PathBuf, CommandError> {
-    let path = Weights::found(&arguments.path, &arguments.found.dir)?.path;
+    let path = Weights::find(&arguments.path, &arguments.dir.path)?.path;
     if !arguments.raw || !path.join("run.json").is_file() {
         return Ok(path);
     }
@@ -56,20 +56,20 @@ fn source(arguments: &Export) -> Result<PathBuf, CommandError> {
     let newest = newest_whole(&checkpoints, OnUnreadable::Stop)?;
     newest.path.ok_or_else(|| {
         let what = format!(
-            "there is no whole checkpoint in {}, and what else the run left are the weights that were evaluated",
+            "there is no whole checkpoint in {}, and the final weights of the run are the evaluated ones",
             checkpoints.display()
         );
         CommandError::new(what).fix("leave out --raw")
     })
 }
 
-fn evaluated(from: &Path) -> Result<TensorMap, CommandError> {
+fn evaluated_weights(from: &Path) -> Result<TensorMap, CommandError> {
     let weights =
         if from.is_dir() { weights_to_evaluate(from) } else { TensorMap::read(from).map_err(Into::into) };
     weights.map_err(CommandError::new)
 }
 
-fn in_training(from: &Path) -> Result<TensorMap, CommandError> {
+fn trained_weights(from: &Path) -> Result<TensorMap, CommandError> {
     if from.is_dir() {
         verify(from)?;
         return Ok(TensorMap::read(&from.join(WEIGHTS))?);
@@ -77,8 +77,8 @@ fn in_training(from: &Path) -> Result<TensorMap, CommandError> {
     Ok(TensorMap::read(from)?)
 }
 
-/// A file in the working directory that is called as the run or the checkpoint is.
-fn usual_name(from: &Path) -> Result<PathBuf, CommandError> {
+/// The name of the run or checkpoint, in the working directory.
+fn default_name(from: &Path) -> Result<PathBuf, CommandError> {
     let real = from.canonicalize().map_err(CommandError::cannot("read", from))?;
     let name = if real.is_dir() { real.file_name() } else { real.file_stem() };
     let mut name = name.unwrap_or_default().to_owned();

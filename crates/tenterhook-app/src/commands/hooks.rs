@@ -1,16 +1,16 @@
-//! `tenter hooks`: the hooks that a configuration can name, and everything that can be set.
+//! `tenter hooks`: lists and describes the available hooks.
 
 use std::process::ExitCode;
 
 use serde_json::json;
-use tenterhook::registry::{Description, OptionHelp, Registry};
+use tenterhook::registry::{HookDescription, OptionHelp, Registry};
 
-use super::{Done, print, print_data};
+use super::{CommandResult, print_data, print_stdout};
 use crate::app::App;
 use crate::arguments::Hooks;
-use crate::table::counted;
+use crate::format::plural;
 
-pub(crate) fn run(app: &App, arguments: &Hooks) -> Done {
+pub(crate) fn run(app: &App, arguments: &Hooks) -> CommandResult {
     let text = match &arguments.name {
         Some(name) if arguments.json => {
             json!({ "hook": app.registry.describe(name)?, "common": Registry::common_options() }).to_string()
@@ -25,18 +25,18 @@ pub(crate) fn run(app: &App, arguments: &Hooks) -> Done {
     if arguments.json {
         print_data(&text);
     } else {
-        print(text.trim_end());
+        print_stdout(text.trim_end());
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn all(app: &App) -> Vec<Description> {
+fn all(app: &App) -> Vec<HookDescription> {
     app.registry.hooks().filter_map(|listed| app.registry.describe(listed.name).ok()).collect()
 }
 
-/// Observer, controller or what else, where that is known before it is made.
-fn kind(hook: &Description) -> String {
-    hook.made.as_ref().map_or(String::new(), |made| made.kind.to_string())
+/// Observer, controller and so on, if that is known before the hook is built.
+fn kind(hook: &HookDescription) -> String {
+    hook.properties.as_ref().map_or(String::new(), |made| made.kind.to_string())
 }
 
 fn list(app: &App) -> String {
@@ -46,19 +46,19 @@ fn list(app: &App) -> String {
         .iter()
         .map(|hook| format!("  {:<width$}  {:<10}  {}", hook.name, kind(hook), hook.purpose))
         .collect();
-    lines.insert(0, format!("{} that a configuration can use", counted(hooks.len() as u64, "hook")));
+    lines.insert(0, format!("{} available", plural(hooks.len() as u64, "hook")));
     lines.push(String::new());
-    lines.push(format!("`{} hooks NAME` says everything that can be set, with an example.", app.command));
+    lines.push(format!("`{} hooks NAME` shows the options of a hook, with an example.", app.command));
     lines.join("\n")
 }
 
-fn page(hook: &Description) -> String {
+fn page(hook: &HookDescription) -> String {
     let mut lines = vec![format!("{}: {}", hook.name, hook.purpose), String::new()];
     lines.extend(facts(hook));
     lines.push(String::new());
-    lines.push(if hook.options.is_empty() { "It has no options of its own." } else { "Options" }.to_owned());
+    lines.push(if hook.options.is_empty() { "No options of its own" } else { "Options" }.to_owned());
     lines.extend(hook.options.iter().flat_map(option_lines));
-    lines.extend([String::new(), "Keys that every hook has".to_owned()]);
+    lines.extend([String::new(), "Common options".to_owned()]);
     lines.extend(Registry::common_options().iter().flat_map(option_lines));
     if let Some(example) = &hook.example {
         lines.extend([String::new(), "Example".to_owned(), String::new()]);
@@ -67,16 +67,16 @@ fn page(hook: &Description) -> String {
     lines.join("\n")
 }
 
-/// What the hook is, a line each.
-fn facts(hook: &Description) -> Vec<String> {
-    let Some(made) = &hook.made else {
-        return vec!["It is made when its options are there; what it is shows in `plan`.".to_owned()];
+/// Kind, name, place, policy and events of a hook, a line each.
+fn facts(hook: &HookDescription) -> Vec<String> {
+    let Some(made) = &hook.properties else {
+        return vec!["Its kind and events depend on its options; `plan` shows them.".to_owned()];
     };
     let mut facts = vec![
         format!("  kind    {}", made.kind),
-        format!("  name    {} unless `name` says otherwise", made.registered_as),
+        format!("  name    {} unless `name` is set", made.registered_as),
         format!("  place   {}", made.place()),
-        format!("  errors  on_error = \"{}\" unless set", made.on_error),
+        format!("  errors  on_error = \"{}\" by default", made.on_error),
         match made.called {
             Some(when) => format!("  called  {when}"),
             None => format!("  events  {}", made.events.join(", ")),
@@ -93,29 +93,30 @@ fn facts(hook: &Description) -> Vec<String> {
 
 fn option_lines(option: &OptionHelp) -> Vec<String> {
     let default = if option.default.is_some() { "default " } else { "" };
-    let standing = standing(option, "");
-    let mut lines = vec![format!("  {} ({}), {default}{standing}", names(option, ""), option.kind)];
-    lines.extend(folded(&option.about, 92).into_iter().map(|line| format!("      {line}")));
+    let text = default_text(option, "");
+    let mut lines = vec![format!("  {} ({}), {default}{text}", names(option, ""), option.kind)];
+    lines.extend(wrapped(&option.about, 92).into_iter().map(|line| format!("      {line}")));
     lines
 }
 
-/// The key and its aliases, each between these marks.
+/// The key and its aliases, each in quotation marks.
 fn names(option: &OptionHelp, mark: &str) -> String {
     let names = std::iter::once(&option.key).chain(&option.aliases);
     names.map(|name| format!("{mark}{name}{mark}")).collect::<Vec<_>>().join(", also ")
 }
 
-/// What it is when nobody sets it, with values between these marks.
-fn standing(option: &OptionHelp, mark: &str) -> String {
+/// The default of an option, with values in quotation marks.
+fn default_text(option: &OptionHelp, mark: &str) -> String {
     match (&option.default, option.required, &option.example) {
         (Some(default), ..) => format!("{mark}{default}{mark}"),
-        (None, true, _) => "must be set".to_owned(),
-        (None, false, Some(example)) => format!("unset, such as {mark}{example}{mark}"),
+        (None, true, _) => "required".to_owned(),
+        (None, false, Some(example)) => format!("unset, e.g. {mark}{example}{mark}"),
         (None, false, None) => "unset".to_owned(),
     }
 }
 
-fn folded(text: &str, width: usize) -> Vec<String> {
+/// Wraps text to a width.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
         let last = lines.last().map_or(0, |line| line.chars().count());
@@ -139,7 +140,7 @@ fn reference(app: &App) -> String {
     let mut lines = vec![
         "# The built-in hooks".to_owned(),
         String::new(),
-        "Made by `tenter hooks --markdown` from the list that the program itself uses; a test keeps it true."
+        "Generated by `tenter hooks --markdown` from the registry of the program; a test compares them."
             .to_owned(),
         String::new(),
         "| hook | kind | purpose |".to_owned(),
@@ -150,14 +151,14 @@ fn reference(app: &App) -> String {
             .iter()
             .map(|hook| format!("| [`{0}`](#{0}) | {1} | {2} |", hook.name, kind(hook), hook.purpose)),
     );
-    lines.extend([String::new(), "## Keys that every hook has".to_owned(), String::new()]);
+    lines.extend([String::new(), "## Common options".to_owned(), String::new()]);
     lines.extend(table(&Registry::common_options()));
     for hook in &hooks {
         lines.extend([String::new(), format!("## {}", hook.name), String::new()]);
         let mut purpose = hook.purpose.chars();
         let first = purpose.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
         lines.push(format!("{first}{}.", purpose.as_str()));
-        if let Some(made) = &hook.made {
+        if let Some(made) = &hook.properties {
             let events: Vec<_> = made.events.iter().map(|event| format!("`{event}`")).collect();
             let called = match made.called {
                 Some(when) => format!("Called: {when}"),
@@ -176,7 +177,7 @@ fn reference(app: &App) -> String {
         }
         if let Some(feature) = hook.feature {
             let needs =
-                format!("A program of your own needs the cargo feature `{feature}` of `tenterhook` for it.");
+                format!("In your own program it needs the cargo feature `{feature}` of `tenterhook`.");
             lines.extend([String::new(), needs]);
         }
         if !hook.flags.is_empty() {
@@ -198,11 +199,10 @@ fn reference(app: &App) -> String {
 
 fn table(options: &[OptionHelp]) -> Vec<String> {
     let cell = |text: &str| text.replace('|', "\\|");
-    let mut lines =
-        vec!["| key | value | when nobody sets it | meaning |".to_owned(), "|---|---|---|---|".to_owned()];
+    let mut lines = vec!["| key | type | default | meaning |".to_owned(), "|---|---|---|---|".to_owned()];
     lines.extend(options.iter().map(|option| {
-        let (names, standing) = (names(option, "`"), standing(option, "`"));
-        format!("| {names} | {} | {} | {} |", cell(&option.kind), cell(&standing), cell(&option.about))
+        let (names, default) = (names(option, "`"), default_text(option, "`"));
+        format!("| {names} | {} | {} | {} |", cell(&option.kind), cell(&default), cell(&option.about))
     }));
     lines
 }

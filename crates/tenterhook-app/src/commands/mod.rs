@@ -1,4 +1,4 @@
-//! The commands, and what they share.
+//! The commands and their shared functions.
 
 pub(crate) mod checkpoints;
 pub(crate) mod compare;
@@ -11,7 +11,7 @@ pub(crate) mod new;
 pub(crate) mod plan;
 pub(crate) mod points;
 pub(crate) mod resume;
-mod resumption;
+mod resume_plan;
 pub(crate) mod runs;
 pub(crate) mod schema;
 pub(crate) mod show;
@@ -26,42 +26,46 @@ mod weights;
 use std::path::Path;
 use std::process::ExitCode;
 
-use tenterhook::config::{Resolved, Sources};
+use tenterhook::config::{Config, Sources};
 use tenterhook::task::Program;
 use tenterhook::{PlanError, RunError, Trainer};
 
 use crate::app::App;
-use crate::arguments::Changes;
+use crate::arguments::Overrides;
 use crate::error::{CommandError, WRONG_INPUT};
-pub(crate) use crate::terminal::{print, print_data, tell};
+pub(crate) use crate::terminal::{print_data, print_stderr, print_stdout};
 
-/// What became of a command.
-pub(crate) type Done = Result<ExitCode, CommandError>;
+/// The exit code of a command, or its error.
+pub(crate) type CommandResult = Result<ExitCode, CommandError>;
 
-/// The directory of all runs, unless another is named.
+/// The default directory of all runs.
 const RUNS: &str = "runs";
 
-/// The configuration of all layers.
-pub(crate) fn resolve(app: &App, file: Option<&Path>, changes: &Changes) -> Result<Resolved, CommandError> {
+/// The configuration from all layers: defaults, file, environment and overrides.
+fn load_config(app: &App, file: Option<&Path>, overrides: &Overrides) -> Result<Config, CommandError> {
     let sources =
-        Sources { file: file.map(Path::to_path_buf), sets: changes.set.clone(), ..Sources::default() };
+        Sources { file: file.map(Path::to_path_buf), sets: overrides.set.clone(), ..Sources::default() };
     Ok(sources.with_process_environment().resolve(&app.tasks, &app.registry)?)
 }
 
-/// The command that resumes the run of a trainer, where it leaves a directory.
+/// The command that resumes the run of a trainer, if it has a run directory.
 fn resume_command(app: &App, trainer: &Trainer) -> Option<String> {
     let run = trainer.run_info();
     let directory = run.directory.as_ref()?;
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    // Elsewhere than usual, its id does not find it.
+    // The id is only looked up in the default directory.
     let is_found = directory.parent().is_some_and(|above| real(above) == real(Path::new(RUNS)));
     let name = if is_found { run.id.clone() } else { directory.display().to_string() };
     Some(format!("{} resume {name}", app.command))
 }
 
-/// Refuses before anything is trained what the plan refuses, and data that cannot be had.
-fn accept(resolved: &Resolved, program: &mut dyn Program, trainer: &mut Trainer) -> Result<(), CommandError> {
-    let mut refusals = program.refusals(trainer).map_err(|error| failed(error, trainer))?;
+/// Refuses a plan or data that cannot work, before anything is trained.
+fn check_plan(
+    resolved: &Config,
+    program: &mut dyn Program,
+    trainer: &mut Trainer,
+) -> Result<(), CommandError> {
+    let mut refusals = program.plan_errors(trainer).map_err(|error| error_of(error, trainer))?;
     // Warnings are reported when the run starts.
     refusals.retain(|refusal| !refusal.is_warning());
     if refusals.is_empty() {
@@ -71,10 +75,11 @@ fn accept(resolved: &Resolved, program: &mut dyn Program, trainer: &mut Trainer)
     Err(resolved.error(problems).into())
 }
 
-/// Why a call failed. When nothing was trained yet, and there is no run directory, it was wrong from the start.
-fn failed(error: RunError, trainer: &Trainer) -> CommandError {
-    let untrained = matches!(&error, RunError::Failed { report, .. } if report.progress.total_batches == 0);
-    let begun = trainer.run_info().directory.as_ref().is_some_and(|directory| directory.is_dir());
-    let error = CommandError::of_run(error);
-    if untrained && !begun { error.code(WRONG_INPUT) } else { error }
+/// The error of a failed call. It means wrong input if nothing was trained and there is no run directory.
+fn error_of(error: RunError, trainer: &Trainer) -> CommandError {
+    let is_untrained =
+        matches!(&error, RunError::Failed { report, .. } if report.progress.total_batches == 0);
+    let has_directory = trainer.run_info().directory.as_ref().is_some_and(|directory| directory.is_dir());
+    let error = CommandError::from_run(error);
+    if is_untrained && !has_directory { error.code(WRONG_INPUT) } else { error }
 }

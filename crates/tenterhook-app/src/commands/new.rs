@@ -1,15 +1,14 @@
-//! `tenter new`: a small project to begin with, that builds and trains.
+//! `tenter new`: creates a small project that builds and trains.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::{Done, print};
+use super::{CommandResult, print_stdout};
 use crate::arguments::New;
 use crate::error::CommandError;
 
-/// The files of the project. `{name}` and `{source}` are filled in; templates of code are code that
-/// is compiled in CI, so they carry no other marks.
+/// The files of the project, with the placeholders `{name}`, `{dependencies}` and `{dev-dependencies}`.
 const FILES: &[(&str, &str)] = &[
     ("Cargo.toml", include_str!("../../template/Cargo.toml.in")),
     (".gitignore", "/target\n/runs\n"),
@@ -20,24 +19,27 @@ const FILES: &[(&str, &str)] = &[
     ("src/hook.rs", include_str!("../../template/src/hook.rs")),
 ];
 
-pub(crate) fn run(arguments: &New) -> Done {
+pub(crate) fn run(arguments: &New) -> CommandResult {
     let directory = &arguments.directory;
     let name = package_name(directory)?;
     if directory.read_dir().is_ok_and(|mut entries| entries.next().is_some()) || directory.is_file() {
-        let what = format!("{} is there already and not empty", directory.display());
+        let what = format!("{} already exists and is not empty", directory.display());
         return Err(CommandError::new(what).fix("choose another name"));
     }
     let source = Source::chosen(arguments)?;
     for (path, text) in FILES {
-        let text = text.replace("{name}", &name).replace("{source}", &source.to_toml());
+        let text = text
+            .replace("{name}", &name)
+            .replace("{dependencies}", &source.to_toml(&["tenterhook", "tenterhook-app", "tenterhook-burn"]))
+            .replace("{dev-dependencies}", &source.to_toml(&["tenterhook-testkit"]));
         write(&directory.join(path), &text)?;
     }
     let shown = directory.display();
-    print(&format!(
-        "made {shown}: a module (src/spiral.rs), a hook (src/hook.rs), a configuration (train.toml)"
+    print_stdout(&format!(
+        "created {shown}: a module (src/spiral.rs), a hook with a test (src/hook.rs), a configuration (train.toml)"
     ));
-    print(&format!("it depends on tenterhook {}", source.describe()));
-    print(&format!("next: cd {shown} && cargo run --release -- train train.toml"));
+    print_stdout(&format!("it depends on tenterhook {}", source.describe()));
+    print_stdout(&format!("next: cd {shown} && cargo run --release -- train train.toml"));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -46,7 +48,7 @@ fn write(path: &Path, text: &str) -> Result<(), CommandError> {
     made.and_then(|()| fs::write(path, text)).map_err(CommandError::cannot("write", path))
 }
 
-/// What Cargo accepts as a name, made of the directory's.
+/// A package name made from the name of the directory.
 fn package_name(directory: &Path) -> Result<String, CommandError> {
     let name = directory.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
     let name: String =
@@ -54,8 +56,8 @@ fn package_name(directory: &Path) -> Result<String, CommandError> {
     if name.starts_with(|c: char| c.is_ascii_alphabetic()) {
         return Ok(name);
     }
-    let fix = format!("give {} a name that begins with a letter", directory.display());
-    Err(CommandError::new(format_args!("a project cannot be called `{name}`")).fix(fix))
+    let fix = format!("give {} a name that starts with a letter", directory.display());
+    Err(CommandError::new(format_args!("`{name}` is not a valid project name")).fix(fix))
 }
 
 /// Where the project finds tenterhook.
@@ -66,14 +68,14 @@ enum Source {
 }
 
 impl Source {
-    /// What was asked for; else the checkout that this program was built from while that is there;
-    /// else the version of this program.
+    /// The source given by an option; otherwise the checkout that this program was built from, if it still exists;
+    /// otherwise the version of this program.
     fn chosen(arguments: &New) -> Result<Source, CommandError> {
-        let crates = |path: &Path| path.join("crates/tenterhook/Cargo.toml").is_file();
+        let is_checkout = |path: &Path| path.join("crates/tenterhook/Cargo.toml").is_file();
         if let Some(path) = &arguments.path {
             let place = format!("--path {}", path.display());
-            if !crates(path) {
-                let what = "it is no checkout of tenterhook: it has no crates/tenterhook";
+            if !is_checkout(path) {
+                let what = "not a checkout of tenterhook: there is no crates/tenterhook";
                 return Err(CommandError::new(what).at(place));
             }
             let path = path.canonicalize().map_err(|error| CommandError::new(error).at(place))?;
@@ -86,15 +88,15 @@ impl Source {
             return Ok(Source::Version(version.clone()));
         }
         let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).map(Path::to_path_buf);
-        Ok(match built_from.filter(|path| crates(path)) {
+        Ok(match built_from.filter(|path| is_checkout(path)) {
             Some(path) => Source::Path(path),
             None => Source::Version(env!("CARGO_PKG_VERSION").to_owned()),
         })
     }
 
-    /// The dependencies, one line each.
-    fn to_toml(&self) -> String {
-        let one = |name: &str| match self {
+    /// Dependencies on these crates, one line each.
+    fn to_toml(&self, crates: &[&str]) -> String {
+        let line = |name: &&str| match self {
             Source::Path(path) => {
                 let path = path.join("crates").join(name);
                 format!("{name} = {{ path = {} }}", toml_string(&path.display().to_string()))
@@ -102,7 +104,7 @@ impl Source {
             Source::Git(url) => format!("{name} = {{ git = {} }}", toml_string(url)),
             Source::Version(version) => format!("{name} = {}", toml_string(version)),
         };
-        ["tenterhook", "tenterhook-app", "tenterhook-burn"].map(one).join("\n")
+        crates.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
     fn describe(&self) -> String {
@@ -118,22 +120,29 @@ fn toml_string(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
+// Compiles the hook of the template, and runs its tests.
+#[cfg(test)]
+#[allow(clippy::pedantic, clippy::unwrap_used, missing_docs)]
+#[path = "../../template/src/hook.rs"]
+mod template_hook;
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_directory_becomes_a_name_that_cargo_accepts() {
-        assert_eq!(package_name(Path::new("/a/My Model")).expect("it begins with a letter"), "my-model");
+        assert_eq!(package_name(Path::new("/a/My Model")).expect("it starts with a letter"), "my-model");
         assert!(package_name(Path::new("7up")).is_err());
         assert!(package_name(Path::new("/")).is_err());
     }
 
     #[test]
-    fn every_way_to_depend_is_written_for_all_three_crates() {
-        let git = Source::Git("https://example.org/t.git".into()).to_toml();
-        assert_eq!(git.lines().count(), 3);
+    fn dependencies_are_written_for_every_kind_of_source() {
+        let crates = ["tenterhook", "tenterhook-burn"];
+        let git = Source::Git("https://example.org/t.git".into()).to_toml(&crates);
+        assert_eq!(git.lines().count(), 2);
         assert!(git.contains("tenterhook-burn = { git = \"https://example.org/t.git\" }"), "{git}");
-        assert!(Source::Version("1.2".into()).to_toml().starts_with("tenterhook = \"1.2\"\n"));
+        assert!(Source::Version("1.2".into()).to_toml(&crates).starts_with("tenterhook = \"1.2\"\n"));
     }
 }

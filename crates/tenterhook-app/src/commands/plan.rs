@@ -1,72 +1,75 @@
-//! `tenter plan`: who receives what, in which order, and why.
+//! `tenter plan`: shows which hooks receive each event, in which order, and why.
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
 use tenterhook::sources::{self, Receiver};
 use tenterhook::{Cadence, Event, HookKind, HookSpec, PlanError, Trainer};
 use tenterhook_testkit::Scenario;
-use tenterhook_testkit::recording::Tape;
+use tenterhook_testkit::recording::CallLog;
 
-use super::{Done, costs, print, print_data, resolve, tell};
+use super::trace::is_scenario;
+use super::{CommandResult, costs, load_config, print_data, print_stderr, print_stdout};
 use crate::app::App;
-use crate::arguments::Changes;
-use crate::error::{CommandError, WRONG_INPUT, reason};
+use crate::arguments::Plan;
+use crate::error::{CommandError, WRONG_INPUT, message_of};
 
-pub(crate) fn run(app: &App, path: &Path, changes: &Changes, json: bool) -> Done {
-    let (trainer, found) = planned(app, path, changes)?;
-    let (warnings, refused): (Vec<_>, Vec<_>) = found.into_iter().partition(PlanError::is_warning);
-    if json {
-        print_data(&for_programs(&trainer, &refused, &warnings));
+pub(crate) fn run(app: &App, arguments: &Plan) -> CommandResult {
+    let (trainer, problems) = plan(app, arguments)?;
+    let (warnings, refused): (Vec<_>, Vec<_>) = problems.into_iter().partition(PlanError::is_warning);
+    if arguments.json {
+        print_data(&to_json(&trainer, &refused, &warnings));
     } else {
-        print(for_people(&trainer).trim_end());
+        print_stdout(to_text(&trainer).trim_end());
     }
     for warning in &warnings {
-        tell(format_args!("warning: {warning}"));
+        print_stderr(format_args!("warning: {warning}"));
     }
     for refusal in &refused {
-        tell(format_args!("refused: {refusal}"));
+        print_stderr(format_args!("refused: {refusal}"));
     }
     Ok(if refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(WRONG_INPUT) })
 }
 
-fn planned(app: &App, path: &Path, changes: &Changes) -> Result<(Trainer, Vec<PlanError>), CommandError> {
-    if path.extension().is_some_and(|extension| extension == "json") {
-        let (scenario, tape) = (Scenario::read(path).map_err(CommandError::new)?, Tape::default());
-        let mut trainer = scenario.trainer(&tape).map_err(CommandError::new)?;
-        let (mut module, mut data) = scenario.parts(&tape);
-        let refused =
-            trainer.refusals(&mut module, &mut data).map_err(|error| CommandError::new(reason(error)))?;
+/// The trainer of a configuration or scenario, with the problems of its plan.
+fn plan(app: &App, arguments: &Plan) -> Result<(Trainer, Vec<PlanError>), CommandError> {
+    let path = &arguments.config;
+    if is_scenario(path) {
+        let (scenario, call_log) = (Scenario::read(path).map_err(CommandError::new)?, CallLog::default());
+        let mut trainer = scenario.trainer(&call_log).map_err(CommandError::new)?;
+        let (mut module, mut data) = scenario.parts(&call_log);
+        let refused = trainer
+            .plan_errors(&mut module, &mut data)
+            .map_err(|error| CommandError::new(message_of(error)))?;
         return Ok((trainer, refused));
     }
-    let resolved = resolve(app, Some(path), changes)?;
+    let resolved = load_config(app, Some(path), &arguments.overrides)?;
     let mut trainer = resolved.bare_trainer(&app.registry)?;
     let mut program = resolved.program(&app.tasks, &app.registry)?;
-    let refused = program.refusals(&mut trainer).map_err(|error| CommandError::new(reason(error)))?;
-    Ok((trainer, refused))
+    let problems = program.plan_errors(&mut trainer).map_err(|error| CommandError::new(message_of(error)))?;
+    Ok((trainer, problems))
 }
 
-fn for_people(trainer: &Trainer) -> String {
+fn to_text(trainer: &Trainer) -> String {
     let mut lines = vec!["Hooks".to_owned()];
     let declared = trainer.hooks().declared();
     for hook in trainer.list_hooks() {
         let state = if hook.enabled { "" } else { ", disabled" };
         let spec = declared.iter().find(|spec| spec.name == hook.name);
-        let says = spec.map(said_of_itself).unwrap_or_default();
+        let declared = spec.map(declarations).unwrap_or_default();
         let budget = hook.budget.map(|budget| format!(", {}", costs::budget(&budget))).unwrap_or_default();
         lines.push(format!(
-            "  {:<24} {}, on_error = \"{}\"{budget}{state}{says}",
+            "  {:<24} {}, on_error = \"{}\"{budget}{state}{declared}",
             hook.name, hook.kind, hook.on_error
         ));
         if hook.kind == HookKind::Update {
             lines.push(format!("  {:<24} after on_before_optimizer_step, before clipping", ""));
         }
         if hook.kind == HookKind::Forward {
-            lines.push(format!("  {:<24} during the module's steps, at the points it wants", ""));
+            lines.push(format!("  {:<24} during the module's steps, at its hook points", ""));
         }
     }
-    lines.extend(["", "Events, and who receives them in which order"].map(str::to_owned));
+    lines.extend(["", "Events and their receivers, in order"].map(str::to_owned));
     let mut without_hooks = Vec::new();
     for event in Event::ALL {
         let receivers = sources::receivers(*event, trainer.hooks());
@@ -87,18 +90,18 @@ fn for_people(trainer: &Trainer) -> String {
             lines.push(format!("    {}. {name:<24} {why}", number + 1));
         }
     }
-    lines.extend(["", "Events that no hook wants; their context is never built"].map(str::to_owned));
+    lines.extend(["", "Events without hooks, and their other receivers"].map(str::to_owned));
     lines.extend(without_hooks);
     let lines: Vec<_> = lines.iter().map(|line| line.trim_end()).collect();
     lines.join("\n") + "\n"
 }
 
-/// The update hooks that are enabled, in the order in which they change the gradients, and why they stand there.
+/// The enabled update hooks in order, and why they have this place.
 fn update_hooks(trainer: &Trainer) -> Vec<(String, &'static str)> {
     let enabled =
         trainer.list_hooks().into_iter().filter(|hook| hook.kind == HookKind::Update && hook.enabled);
     let row = |name: String| {
-        // The name is reserved for what changes nothing.
+        // This name is reserved for the update hook that changes nothing.
         let why =
             if name == "identity" { "never called: it changes nothing" } else { "in registration order" };
         (name, why)
@@ -107,7 +110,7 @@ fn update_hooks(trainer: &Trainer) -> Vec<(String, &'static str)> {
 }
 
 /// What a hook declares, as the end of its line.
-fn said_of_itself(spec: &HookSpec) -> String {
+fn declarations(spec: &HookSpec) -> String {
     let list = |word: &str, names: Vec<String>| {
         if names.is_empty() { String::new() } else { format!(", {word} {}", names.join(" and ")) }
     };
@@ -115,7 +118,7 @@ fn said_of_itself(spec: &HookSpec) -> String {
     [
         list("reads", spec.reads.clone()),
         list("writes", spec.writes.clone()),
-        list("asks for", spec.asks.clone()),
+        list("requests", spec.gated_by.clone()),
         list("monitors", spec.monitors.iter().cloned().collect()),
         list("every", times(&spec.every)),
         list("after", times(&spec.after)),
@@ -127,7 +130,7 @@ fn said_of_itself(spec: &HookSpec) -> String {
     .concat()
 }
 
-fn for_programs(trainer: &Trainer, refused: &[PlanError], warnings: &[PlanError]) -> String {
+fn to_json(trainer: &Trainer, refused: &[PlanError], warnings: &[PlanError]) -> String {
     let mut events = Map::new();
     for event in Event::ALL {
         let receivers = sources::receivers(*event, trainer.hooks());

@@ -1,4 +1,4 @@
-//! `tenter runs`: which runs there are, filtered and sorted by what they were and what came out.
+//! `tenter runs`: lists runs, filtered and sorted by settings and results.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,63 +6,63 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use tenterhook::condition::Sides;
+use tenterhook::condition::Comparability;
 use tenterhook::plan::nearest;
-use tenterhook::run::reading::{FIELDS, Facts, ReadError};
+use tenterhook::run::reading::{FIELDS, ReadError, RunFields};
 use tenterhook::run::{Run, Runs};
 use tenterhook::{Condition, Operand};
 
-use super::{Done, print, print_data, tell};
-use crate::arguments::{self, Found};
+use super::{CommandResult, print_data, print_stderr, print_stdout};
+use crate::arguments;
 use crate::error::CommandError;
-use crate::progress::{duration, metric};
-use crate::table::{Side, clipped, moment, plain, table};
+use crate::format::{Side, duration, metric, one_line, table, truncated, utc_time};
 
-/// So many metrics are shown when none is asked for.
-const METRICS: usize = 6;
-/// The columns that are always there, as fields.
-const SHOWN: [&str; 8] = ["id", "name", "created", "status", "task", "epochs", "steps", "seconds"];
-/// So wide is a column of text at the most.
-const WIDEST: usize = 40;
+/// Maximum number of metric columns, if none is requested.
+const MAX_METRICS: usize = 6;
+/// Fields that always have a column.
+const FIXED_COLUMNS: [&str; 8] = ["id", "name", "created", "status", "task", "epochs", "steps", "seconds"];
+/// Maximum width of a text column.
+const MAX_WIDTH: usize = 40;
 
-/// A run with what it can be asked.
+/// A run with its fields, metrics and configuration keys.
 struct Row<'a> {
     run: &'a Run,
-    facts: Facts,
+    fields: RunFields,
 }
 
-pub(crate) fn run(arguments: &arguments::Runs) -> Done {
-    let Found { dir, json } = &arguments.found;
-    let runs = Runs::below(dir).map_err(told)?;
+pub(crate) fn run(arguments: &arguments::Runs) -> CommandResult {
+    let arguments::Runs { json, .. } = arguments;
+    let dir = &arguments.dir.path;
+    let runs = Runs::below(dir).map_err(with_hint)?;
     for damaged in runs.damaged() {
-        tell(format_args!("left out: {damaged}"));
+        print_stderr(format_args!("skipped: {damaged}"));
     }
     let filters = filters(&arguments.filter)?;
-    if runs.list().is_empty() && *json {
-        print_data(&for_programs(&runs, &[]));
-        return Ok(ExitCode::SUCCESS);
-    }
     if runs.list().is_empty() {
+        if *json {
+            print_data(&to_json(&runs, &[]));
+            return Ok(ExitCode::SUCCESS);
+        }
         return Err(CommandError::new(format_args!("there are no runs in {}", dir.display())));
     }
-    // Newest first, and the sorting keeps that among equals.
+    // Newest first; sorting is stable.
     let rows: Vec<_> = runs.list().iter().rev().map(row).collect();
-    let mut asked = Vec::new();
+    let mut requested = Vec::new();
     for (text, filter) in arguments.filter.iter().zip(&filters) {
-        let wrong = |error: CommandError| error.at(format_args!("--filter '{text}'"));
+        let at_filter = |error: CommandError| error.at(format_args!("--filter '{text}'"));
         for name in filter.names() {
-            known(name, &rows).map_err(wrong)?;
-            asked.push(name);
+            check_name(name, &rows).map_err(at_filter)?;
+            requested.push(name);
         }
-        comparable(filter, &rows).map_err(wrong)?;
+        check_types(filter, &rows).map_err(at_filter)?;
     }
     if let Some(key) = &arguments.sort {
-        known(key, &rows).map_err(|error| error.at(format_args!("--sort {key}")))?;
-        asked.push(key);
+        check_name(key, &rows).map_err(|error| error.at(format_args!("--sort {key}")))?;
+        requested.push(key);
     }
     let all = rows.len();
     let holds =
-        |row: &Row<'_>| filters.iter().all(|filter| filter.holds(&|name| row.facts.get(name).cloned()));
+        |row: &Row<'_>| filters.iter().all(|filter| filter.holds(&|name| row.fields.get(name).cloned()));
     let mut rows: Vec<_> = rows.into_iter().filter(holds).collect();
     match &arguments.sort {
         Some(key) => rows = sorted(rows, key, arguments.reverse),
@@ -71,20 +71,20 @@ pub(crate) fn run(arguments: &arguments::Runs) -> Done {
     }
     rows.truncate(arguments.limit.unwrap_or(usize::MAX));
     if *json {
-        print_data(&for_programs(&runs, &rows));
+        print_data(&to_json(&runs, &rows));
     } else {
-        print(&for_people(&runs, &rows, &asked, all));
+        print_stdout(&to_text(&runs, &rows, &requested, all));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The run that is meant; where another has to stand in for `latest`, that is told.
-pub(super) fn meant(directory: &Path, wanted: &str) -> Result<Run, CommandError> {
-    let run = Runs::resolve(directory, wanted).map_err(told)?;
+/// The run with this name. If `latest` points to a run that is gone, the newest run is used, with a message.
+pub(super) fn find_run(directory: &Path, wanted: &str) -> Result<Run, CommandError> {
+    let run = Runs::resolve(directory, wanted).map_err(with_hint)?;
     if let Some(lost) = Runs::lost_latest(directory, wanted) {
         let latest = directory.join("latest");
-        tell(format_args!(
-            "{} points at {}, which is gone; the newest run is taken",
+        print_stderr(format_args!(
+            "{} points to {}, which does not exist; using the newest run",
             latest.display(),
             lost.display()
         ));
@@ -92,8 +92,8 @@ pub(super) fn meant(directory: &Path, wanted: &str) -> Result<Run, CommandError>
     Ok(run)
 }
 
-/// An error, with the option that helps where one does.
-fn told(error: ReadError) -> CommandError {
+/// Adds the option that helps.
+fn with_hint(error: ReadError) -> CommandError {
     match error {
         ReadError::NoDirectory { .. } => CommandError::new(format_args!("{error} with --dir")),
         error => error.into(),
@@ -101,58 +101,60 @@ fn told(error: ReadError) -> CommandError {
 }
 
 fn row(run: &Run) -> Row<'_> {
-    let config = run.config().inspect_err(|error| tell(format_args!("without its configuration: {error}")));
-    Row { run, facts: Facts::of(run, &config.unwrap_or_default()) }
+    let config = run.config().inspect_err(|error| {
+        print_stderr(format_args!("skipped the configuration of {}: {error}", run.name));
+    });
+    Row { run, fields: RunFields::of(run, &config.unwrap_or_default()) }
 }
 
 fn filters(texts: &[String]) -> Result<Vec<Condition>, CommandError> {
-    let wrong = |error| CommandError::new(error).at("--filter");
-    texts.iter().map(|text| text.parse::<Condition>().map_err(wrong)).collect()
+    let at_filter = |error| CommandError::new(error).at("--filter");
+    texts.iter().map(|text| text.parse::<Condition>().map_err(at_filter)).collect()
 }
 
-/// A name that no run knows is a mistake.
-fn known(name: &str, rows: &[Row<'_>]) -> Result<(), CommandError> {
-    let of_runs = || rows.iter().flat_map(|row| row.facts.names());
-    if FIELDS.contains(&name) || of_runs().any(|known| known == name) {
+/// Refuses a name that no run has.
+fn check_name(name: &str, rows: &[Row<'_>]) -> Result<(), CommandError> {
+    let names_of_runs = || rows.iter().flat_map(|row| row.fields.names());
+    if FIELDS.contains(&name) || names_of_runs().any(|known| known == name) {
         return Ok(());
     }
-    let none = CommandError::new(format_args!("no run has a `{name}`"));
-    let all: BTreeSet<_> = FIELDS.into_iter().chain(of_runs()).collect();
+    let error = CommandError::new(format_args!("no run has a `{name}`"));
+    let all: BTreeSet<_> = FIELDS.into_iter().chain(names_of_runs()).collect();
     if let Some(near) = nearest(name, all.iter().copied()) {
-        return Err(none.fix(format_args!("did you mean `{near}`?")));
+        return Err(error.fix(format_args!("did you mean `{near}`?")));
     }
     let metrics: BTreeSet<_> = rows.iter().flat_map(|row| row.run.record.metrics.keys()).collect();
     let metrics: Vec<_> = metrics.into_iter().map(String::as_str).collect();
     let metrics = if metrics.is_empty() { "none".to_owned() } else { metrics.join(", ") };
     let fields = FIELDS.join(", ");
-    Err(none.fix(format_args!("fields: {fields}; metrics: {metrics}; or a key of config.toml")))
+    Err(error.fix(format_args!("fields: {fields}; metrics: {metrics}; or a key of config.toml")))
 }
 
-/// A comparison of a number with a text, in every run that has both, is a mistake.
-fn comparable(filter: &Condition, rows: &[Row<'_>]) -> Result<(), CommandError> {
-    let of_rows: Vec<_> =
-        rows.iter().map(|row| filter.comparisons(&|name| row.facts.get(name).cloned())).collect();
-    let Some(first) = of_rows.first() else { return Ok(()) };
+/// Refuses a comparison that compares a number with text in every run that has both values.
+fn check_types(filter: &Condition, rows: &[Row<'_>]) -> Result<(), CommandError> {
+    let comparisons: Vec<_> =
+        rows.iter().map(|row| filter.comparisons(&|name| row.fields.get(name).cloned())).collect();
+    let Some(first) = comparisons.first() else { return Ok(()) };
     for (index, (text, _)) in first.iter().enumerate() {
-        let has = |sides: Sides| of_rows.iter().any(|comparisons| comparisons[index].1 == sides);
-        if has(Sides::Unlike) && !has(Sides::Alike) {
-            return Err(CommandError::new(format_args!("`{text}` compares a number with a text"))
-                .fix("write a number, or quote what is meant as text"));
+        let has = |sides: Comparability| comparisons.iter().any(|row| row[index].1 == sides);
+        if has(Comparability::Incomparable) && !has(Comparability::Comparable) {
+            return Err(CommandError::new(format_args!("`{text}` compares a number with text"))
+                .fix("write a number, or put text in quotes"));
         }
     }
     Ok(())
 }
 
-/// The smallest first, or last; without a value, or with one that has no place in an order, at the end.
+/// Sorts by a key. Runs without a value, or with NaN, come last.
 fn sorted<'a>(rows: Vec<Row<'a>>, key: &str, reverse: bool) -> Vec<Row<'a>> {
-    let has_place = |row: &Row<'_>| match row.facts.get(key) {
+    let is_sortable = |row: &Row<'_>| match row.fields.get(key) {
         Some(Operand::Number(number)) => !number.is_nan(),
         Some(Operand::Text(_) | Operand::Hash(_)) => true,
         None => false,
     };
-    let (mut placed, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(has_place);
-    placed.sort_by(|a, b| {
-        let order = match (a.facts.get(key), b.facts.get(key)) {
+    let (mut sorted, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(is_sortable);
+    sorted.sort_by(|a, b| {
+        let order = match (a.fields.get(key), b.fields.get(key)) {
             (Some(Operand::Number(a)), Some(Operand::Number(b))) => a.total_cmp(b),
             (Some(Operand::Number(_)), _) => Ordering::Less,
             (_, Some(Operand::Number(_))) => Ordering::Greater,
@@ -160,27 +162,27 @@ fn sorted<'a>(rows: Vec<Row<'a>>, key: &str, reverse: bool) -> Vec<Row<'a>> {
         };
         if reverse { order.reverse() } else { order }
     });
-    placed.extend(others);
-    placed
+    sorted.extend(others);
+    sorted
 }
 
-fn for_programs(runs: &Runs, rows: &[Row<'_>]) -> String {
+fn to_json(runs: &Runs, rows: &[Row<'_>]) -> String {
     let damaged: Vec<_> = runs.damaged().map(ToString::to_string).collect();
     let rows: Vec<_> = rows.iter().map(|row| record(row.run)).collect();
     format!("{:#}", json!({ "directory": runs.directory(), "runs": rows, "damaged": damaged }))
 }
 
-/// What `run.json` holds, and where it is.
+/// The contents of `run.json`, with the name and directory of the run.
 pub(super) fn record(run: &Run) -> Value {
-    // It was read from JSON, and holds nothing that JSON cannot.
+    // It was read from JSON, so this cannot fail.
     let mut record = serde_json::to_value(&run.record).unwrap_or_default();
     record["name"] = json!(run.name);
     record["directory"] = json!(run.directory);
     record
 }
 
-fn for_people(runs: &Runs, rows: &[Row<'_>], asked: &[&str], all: usize) -> String {
-    let columns = columns(rows, asked);
+fn to_text(runs: &Runs, rows: &[Row<'_>], requested: &[&str], all: usize) -> String {
+    let columns = columns(rows, requested);
     let mut head: Vec<_> =
         ["run", "when (UTC)", "status", "task", "epochs", "steps", "time"].map(str::to_owned).into();
     head.extend(columns.iter().map(|name| (*name).to_owned()));
@@ -189,10 +191,10 @@ fn for_people(runs: &Runs, rows: &[Row<'_>], asked: &[&str], all: usize) -> Stri
     let line = |row: &Row<'_>| {
         let record = &row.run.record;
         let mut cells = vec![
-            plain(runs.short(row.run)),
-            moment(&record.created),
-            record.status.word().to_owned(),
-            plain(record.task.as_deref().unwrap_or("-")),
+            one_line(runs.short(row.run)),
+            utc_time(&record.created),
+            record.status.as_str().to_owned(),
+            one_line(record.task.as_deref().unwrap_or("-")),
             record.epochs.to_string(),
             record.steps.to_string(),
             record.seconds.map_or_else(|| "-".to_owned(), duration),
@@ -207,11 +209,11 @@ fn for_people(runs: &Runs, rows: &[Row<'_>], asked: &[&str], all: usize) -> Stri
     lines.join("\n")
 }
 
-/// What was asked for, and is not there anyway; else the metrics of evaluations.
-fn columns<'a>(rows: &'a [Row<'_>], asked: &[&'a str]) -> Vec<&'a str> {
+/// The requested columns without the fixed ones; if none is requested, the metrics of evaluations.
+fn columns<'a>(rows: &'a [Row<'_>], requested: &[&'a str]) -> Vec<&'a str> {
     let mut columns: Vec<&str> = Vec::new();
-    for name in asked {
-        if !SHOWN.contains(name) && !columns.contains(name) {
+    for name in requested {
+        if !FIXED_COLUMNS.contains(name) && !columns.contains(name) {
             columns.push(name);
         }
     }
@@ -224,20 +226,20 @@ fn columns<'a>(rows: &'a [Row<'_>], asked: &[&'a str]) -> Vec<&'a str> {
             *counts.entry(name).or_default() += 1;
         }
     }
-    // Of too many, those of single loaders go first, then those that few runs have.
+    // If there are too many, drop those of single loaders first, then those that few runs have.
     let mut names: Vec<_> = counts.into_iter().collect();
     names.sort_by_key(|(name, count)| (name.matches('/').count(), std::cmp::Reverse(*count)));
-    names.truncate(METRICS);
+    names.truncate(MAX_METRICS);
     let mut names: Vec<_> = names.into_iter().map(|(name, _)| name).collect();
     names.sort_by_key(|name| (name.starts_with("test/"), *name));
     names
 }
 
 fn cell(row: &Row<'_>, name: &str) -> String {
-    match row.facts.get(name) {
+    match row.fields.get(name) {
         None => "-".to_owned(),
         Some(Operand::Number(value)) if row.run.record.metrics.contains_key(name) => metric(name, *value),
         Some(Operand::Number(value)) => value.to_string(),
-        Some(Operand::Text(text) | Operand::Hash(text)) => clipped(&plain(text), WIDEST),
+        Some(Operand::Text(text) | Operand::Hash(text)) => truncated(&one_line(text), MAX_WIDTH),
     }
 }

@@ -1,20 +1,19 @@
-//! What hooks passed on and what became of it, in a table for people.
+//! Table of what hooks sent to files, programs and servers.
 
 use tenterhook::run::SentByHook;
 
-use super::costs::{count, fine};
-use crate::table::{Side, plain, table};
+use super::costs::{count, precise_duration};
+use crate::format::{Side, one_line, table};
 
-/// The title of the table.
-pub(super) const TITLE: &str = "what hooks sent";
+pub(super) const TITLE: &str = "sent by hooks";
 
-/// The table; nothing where no hook sent anything.
+/// The table; empty if no hook sent anything.
 pub(super) fn lines(sinks: &[SentByHook]) -> Vec<String> {
     let mut rows: Vec<_> = sinks.iter().filter(|of| of.sent > 0 || of.failed > 0).map(row).collect();
     if rows.is_empty() {
         return Vec::new();
     }
-    let head = ["hook", "sent", "arrived", "failed", "dropped", "lost", "training waited", "end waited"];
+    let head = ["hook", "sent", "delivered", "failed", "dropped", "lost", "training waited", "final flush"];
     rows.insert(0, head.map(str::to_owned).into());
     let mut sides = vec![Side::Right; head.len()];
     sides[0] = Side::Left;
@@ -23,8 +22,8 @@ pub(super) fn lines(sinks: &[SentByHook]) -> Vec<String> {
 
 fn row(of: &SentByHook) -> Vec<String> {
     let counts = [of.sent, of.delivered, of.failed, of.dropped, of.lost].map(count);
-    let times = [of.waited_s, of.flushed_s].map(fine);
-    [plain(&of.hook)].into_iter().chain(counts).chain(times).collect()
+    let times = [of.waited_s, of.flushed_s].map(precise_duration);
+    [one_line(&of.hook)].into_iter().chain(counts).chain(times).collect()
 }
 
 #[cfg(test)]
@@ -34,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_says_how_much_arrived_and_what_became_of_the_rest() {
+    fn the_table_shows_what_was_delivered_failed_dropped_and_lost() {
         let of = |value| serde_json::from_value::<SentByHook>(value).expect("it reads");
         let csv = of(json!({ "hook": "csv", "sent": 120, "delivered": 120, "flushed_s": 0.0012 }));
         let notify = of(json!({
@@ -46,9 +45,9 @@ mod tests {
         assert_eq!(
             lines(&[csv, silent, notify]),
             [
-                "hook    sent  arrived  failed  dropped  lost  training waited  end waited",
-                "csv      120      120       -        -     -             0 ns     1.20 ms",
-                "notify     3        1       1        1     -             0 ns        10 s",
+                "hook    sent  delivered  failed  dropped  lost  training waited  final flush",
+                "csv      120        120       -        -     -             0 ns      1.20 ms",
+                "notify     3          1       1        1     -             0 ns         10 s",
             ]
         );
     }

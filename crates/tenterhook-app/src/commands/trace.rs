@@ -1,64 +1,56 @@
-//! `tenter trace`: the order of events, of a call's first batches or of a scenario.
+//! `tenter trace`: shows the order of events in a few batches of a call, or in a scenario.
 
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use tenterhook::settings::Amount;
+use tenterhook::settings::BatchLimit;
 use tenterhook::sources;
 use tenterhook_testkit::Scenario;
-use tenterhook_testkit::recording::Call as Recorded;
+use tenterhook_testkit::recording::RecordedCall;
 
 use super::tree::{Fired, Tracer, depths};
-use super::{Done, failed, print, print_data, resolve, tell};
+use super::{CommandResult, error_of, load_config, print_data, print_stderr, print_stdout};
 use crate::app::App;
-use crate::arguments::{Call, Changes};
+use crate::arguments::{Call, Trace};
 use crate::error::CommandError;
 
-/// What to trace, and how to show it.
-#[derive(Clone, Copy)]
-pub(crate) struct Shown {
-    pub(crate) json: bool,
-    /// Of a scenario, every row.
-    pub(crate) all: bool,
-    /// Of a configuration, which call; unset, a training.
-    pub(crate) stage: Option<Call>,
-    /// Of a configuration, how many batches.
-    pub(crate) batches: u64,
+/// Whether a file is a scenario and not a configuration.
+pub(super) fn is_scenario(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "json")
 }
 
-pub(crate) fn run(app: &App, path: &Path, changes: &Changes, shown: Shown) -> Done {
-    let Shown { json, all, stage, batches } = shown;
-    if path.extension().is_some_and(|extension| extension == "json") {
+pub(crate) fn run(app: &App, arguments: &Trace) -> CommandResult {
+    let Trace { file, overrides, stage, batches, all, json } = arguments;
+    if is_scenario(file) {
         if stage.is_some() {
-            return Err(CommandError::new("a scenario says itself which calls it makes").at("--stage"));
+            return Err(CommandError::new("a scenario contains its own calls").at("--stage"));
         }
-        return scenario(path, all);
+        return trace_scenario(file, *all);
     }
-    let mut resolved = resolve(app, Some(path), changes)?;
-    // A look at the beginning of the call, which leaves nothing behind.
+    let mut resolved = load_config(app, Some(file), overrides)?;
     let settings = &mut resolved.trainer;
-    let (call, batches) = (stage.unwrap_or_default(), Some(Amount::Count(batches)));
+    let (call, batches) = (stage.unwrap_or_default(), Some(BatchLimit::Count(*batches)));
     match call {
         Call::Fit => {
             settings.max_epochs = Some(1);
             settings.limit_train_batches = batches;
-            settings.limit_val_batches.get_or_insert(Amount::Count(1));
+            settings.limit_val_batches.get_or_insert(BatchLimit::Count(1));
             settings.num_sanity_val_steps = settings.num_sanity_val_steps.clamp(0, 1);
         }
         Call::Validate => settings.limit_val_batches = batches,
         Call::Test => settings.limit_test_batches = batches,
         Call::Predict => settings.limit_predict_batches = batches,
     }
-    let scratch = scratch()?;
+    let scratch = temporary_directory()?;
     let mut program = resolved.program(&app.tasks, &app.registry)?;
     let trainer = resolved.bare_trainer(&app.registry)?;
     let mut trainer =
         trainer.rehearsing_in(scratch.path()).with_notices(|_| {}).without_introduction().lenient();
     let tracer = Tracer::default();
     trainer.add_hook(tracer.clone())?;
-    let ran = match call {
+    let result = match call {
         Call::Fit => program.fit(&mut trainer),
         Call::Validate => program.validate(&mut trainer),
         Call::Test => program.test(&mut trainer),
@@ -74,13 +66,13 @@ pub(crate) fn run(app: &App, path: &Path, changes: &Changes, shown: Shown) -> Do
                 .collect(),
         };
         receivers.retain(|name| name != Tracer::NAME);
-        if json {
+        if *json {
             print_data(&row(fired, depth, &receivers));
         } else {
-            print(line(fired, depth, &receivers).trim_end());
+            print_stdout(line(fired, depth, &receivers).trim_end());
         }
     }
-    ran.map(|_| ExitCode::SUCCESS).map_err(|error| failed(error, &trainer))
+    result.map(|_| ExitCode::SUCCESS).map_err(|error| error_of(error, &trainer))
 }
 
 fn line(fired: &Fired, depth: usize, receivers: &[String]) -> String {
@@ -112,36 +104,36 @@ fn row(fired: &Fired, depth: usize, receivers: &[String]) -> String {
     .to_string()
 }
 
-/// A directory that goes with its files when the command ends.
-fn scratch() -> Result<tempfile::TempDir, CommandError> {
+/// A directory that is removed when the command ends.
+fn temporary_directory() -> Result<tempfile::TempDir, CommandError> {
     tempfile::tempdir().map_err(|error| CommandError::new(error).at("cannot make a temporary directory"))
 }
 
-fn scenario(path: &Path, all: bool) -> Done {
+fn trace_scenario(path: &Path, all: bool) -> CommandResult {
     let scenario = Scenario::read(path).map_err(CommandError::new)?;
-    let (tape, failure) = scenario.run(scratch()?.path()).map_err(CommandError::new)?;
-    for call in tape.calls().iter().filter(|call| all || is_comparable(call)) {
+    let (call_log, failure) = scenario.run(temporary_directory()?.path()).map_err(CommandError::new)?;
+    for call in call_log.calls().iter().filter(|call| all || is_comparable(call)) {
         print_data(&row_of(call).to_string());
     }
     if let Some(failure) = failure {
-        tell(format_args!("the run failed: {failure}"));
+        print_stderr(format_args!("the run failed: {failure}"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Only steps and the starts and ends of batches carry the batch index, and the loader's only when not 0.
-fn row_of(Recorded { source, place, batch }: &Recorded) -> Value {
+/// Steps, batch starts and batch ends have the batch index, and the loader index if it is not 0.
+fn row_of(RecordedCall { source, place, batch }: &RecordedCall) -> Value {
     let steps = ["training_step", "validation_step", "test_step", "predict_step"];
-    let about_a_batch = place.ends_with("_batch_start") || place.ends_with("_batch_end");
-    match batch.filter(|_| about_a_batch || steps.contains(place)) {
+    let is_batch_event = place.ends_with("_batch_start") || place.ends_with("_batch_end");
+    match batch.filter(|_| is_batch_event || steps.contains(place)) {
         None => json!([source, place]),
         Some((index, 0)) => json!([source, place, index]),
         Some((index, loader)) => json!([source, place, index, loader]),
     }
 }
 
-/// Calls that Lightning does not have, or that its recordings leave out.
-const OURS_ALONE: &[&str] = &[
+/// Calls that Lightning or its recordings do not have.
+const NOT_IN_LIGHTNING: &[&str] = &[
     "configure_model",
     "clip_gradients",
     "on_step_end",
@@ -164,7 +156,7 @@ const OURS_ALONE: &[&str] = &[
     "next",
 ];
 
-/// The events that Lightning's strategy receives; ours receives more, as the published order says.
+/// The events that Lightning's strategy receives; ours receives more.
 const OF_STRATEGY: &[&str] = &[
     "setup",
     "teardown",
@@ -180,14 +172,14 @@ const OF_STRATEGY: &[&str] = &[
     "on_exception",
 ];
 
-/// The events that Lightning does not give to its module.
+/// Events that Lightning's module does not receive.
 const NOT_OF_MODULE: &[&str] = &["on_sanity_check_start", "on_sanity_check_end", "on_exception"];
 
-/// Whether a call can be compared with Lightning's order.
-fn is_comparable(Recorded { source, place, .. }: &Recorded) -> bool {
+/// Whether Lightning has this call, too.
+fn is_comparable(RecordedCall { source, place, .. }: &RecordedCall) -> bool {
     match source.as_str() {
         "strategy" => OF_STRATEGY.contains(place),
-        "module" => !NOT_OF_MODULE.contains(place) && !OURS_ALONE.contains(place),
-        _ => !OURS_ALONE.contains(place),
+        "module" => !NOT_OF_MODULE.contains(place) && !NOT_IN_LIGHTNING.contains(place),
+        _ => !NOT_IN_LIGHTNING.contains(place),
     }
 }

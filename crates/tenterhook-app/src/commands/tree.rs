@@ -1,23 +1,23 @@
-//! The events of a run as a tree: what starts holds what happens until it ends.
+//! The events of a run as a tree: an event is nested between the start and the end of another.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tenterhook::hook::Reply;
+use tenterhook::hook::EventResult;
 use tenterhook::{Event, EventRef, Hook, HookSpec};
 
-/// One event that has fired.
+/// An event that fired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fired {
     pub(super) event: Event,
     pub(super) epoch: u64,
     pub(super) step: u64,
-    /// Index of the batch, and its loader's name.
+    /// Index of the batch, and the name of its loader.
     pub(super) batch: Option<(u64, String)>,
     /// The name of the activation.
     pub(super) point: Option<String>,
 }
 
-/// Notes every event.
+/// A hook that records every event.
 #[derive(Clone, Default)]
 pub(super) struct Tracer(Arc<Mutex<Vec<Fired>>>);
 
@@ -34,33 +34,33 @@ impl Hook for Tracer {
         Event::ALL.iter().copied().fold(HookSpec::observer(Tracer::NAME), HookSpec::wants)
     }
 
-    fn deliver(&mut self, event: EventRef<'_>) -> Reply {
-        let moment = event.moment();
+    fn deliver(&mut self, event: EventRef<'_>) -> EventResult {
+        let run_cx = event.run_cx();
         let batch = event.batch().map(|batch| (batch.index, batch.loader.to_owned()));
         let point = if let EventRef::Activation(cx) = event { Some(cx.point.to_owned()) } else { None };
-        let fired = Fired { event: event.event(), epoch: moment.epoch, step: moment.step, batch, point };
+        let fired = Fired { event: event.event(), epoch: run_cx.epoch, step: run_cx.step, batch, point };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(fired);
         Ok(())
     }
 }
 
-/// How deep each event stands in the tree.
+/// The depth of each event in the tree.
 pub(super) fn depths(fired: &[Fired]) -> Vec<usize> {
     let mut open: Vec<&str> = Vec::new();
     let mut depths = Vec::with_capacity(fired.len());
     for Fired { event, .. } in fired {
         let handler = event.handler();
-        let what = match handler {
+        let name = match handler {
             "teardown" => "setup",
             _ => handler.trim_end_matches("_start").trim_end_matches("_end"),
         };
         let ends = handler.ends_with("_end") || handler == "teardown";
-        if ends && let Some(at) = open.iter().rposition(|open| *open == what) {
+        if ends && let Some(at) = open.iter().rposition(|open| *open == name) {
             open.truncate(at);
         }
         depths.push(open.len());
         if handler.ends_with("_start") || handler == "setup" {
-            open.push(what);
+            open.push(name);
         }
     }
     depths
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_starts_holds_what_happens_until_it_ends() {
+    fn events_are_nested_between_start_and_end() {
         use Event as E;
         let events = [
             E::Setup,

@@ -1,27 +1,27 @@
-//! The trust boundary: a configuration that lies in a run directory, and that the user has not named, may be anybody's.
+//! The trust boundary: the configuration in a run directory may come from another person.
 //!
-//! **Invariant.** [`resolve_of_run`] is the only way to such a configuration for commands that act on it (SECURITY.md).
+//! **Invariant.** Commands that act on such a configuration load it with [`load_run_config`] only (SECURITY.md).
 
 use std::path::Path;
 
 use tenterhook::Effect;
-use tenterhook::config::Resolved;
+use tenterhook::config::Config;
 use tenterhook::run::ownership::confirm;
 
-use super::{RUNS, resolve};
+use super::{RUNS, load_config};
 use crate::app::App;
-use crate::arguments::{Changes, Trust};
+use crate::arguments::{Overrides, Trust};
 use crate::error::CommandError;
 
-/// The variable that stands for `--trust`, for containers whose home directory is new each time.
+/// Environment variable with the effect of `--trust`, for containers with a new home directory each time.
 const VARIABLE: &str = "TENTER_TRUST";
 
 /// What a command does with the configuration of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Act {
-    /// Resumes the run, in its own directory.
+pub(crate) enum Action {
+    /// Resume the run in its own directory.
     Resume,
-    /// Evaluates its weights; files of hooks go below the `runs_dir` of the configuration.
+    /// Evaluate its weights; files of hooks go below the `runs_dir` of the configuration.
     Evaluate,
 }
 
@@ -31,44 +31,44 @@ impl Trust {
     }
 }
 
-/// The configuration in a run directory, if it is the user's own, has no effects outside of that directory, or the user
-/// trusts it.
-pub(crate) fn resolve_of_run(
+/// The configuration in a run directory. It is refused if it has effects outside of the directory, is not the user's
+/// own, and the user does not trust it.
+pub(crate) fn load_run_config(
     app: &App,
     config: &Path,
-    changes: &Changes,
+    overrides: &Overrides,
     trust: Trust,
-    act: Act,
-) -> Result<Resolved, CommandError> {
-    let resolved = resolve(app, Some(config), changes)?;
+    action: Action,
+) -> Result<Config, CommandError> {
+    let resolved = load_config(app, Some(config), overrides)?;
     if trust.is_given() {
         return Ok(resolved);
     }
-    let effects = effects(app, &resolved, act)?;
+    let effects = effects(app, &resolved, action)?;
     if effects.is_empty() {
         return Ok(resolved);
     }
     let Err(why) = confirm(config) else { return Ok(resolved) };
     let what = format!(
-        "{} is not known to be yours ({why}), and has effects outside of its directory:\n  {}",
+        "{} may not be yours ({why}), and has effects outside of its directory:\n  {}",
         config.display(),
         effects.join("\n  ")
     );
     Err(CommandError::new(what).note(format_args!(
-        "add `--trust` (or set {VARIABLE}=1) if you trust it, switch hooks off with \
-         `--set hooks.NAME.enabled=false`, or name a configuration of your own"
+        "add `--trust` (or set {VARIABLE}=1) if you trust it, disable hooks with \
+         `--set hooks.NAME.enabled=false`, or use a configuration of your own"
     )))
 }
 
-/// The effects of a configuration outside of the run directory, each with the hook that has it.
-fn effects(app: &App, resolved: &Resolved, act: Act) -> Result<Vec<String>, CommandError> {
+/// The effects of a configuration outside of the run directory, with the hooks that cause them.
+fn effects(app: &App, resolved: &Config, action: Action) -> Result<Vec<String>, CommandError> {
     let trainer = resolved.bare_trainer(&app.registry)?;
     let declared = trainer.hooks().declared();
-    let of_hooks = declared
+    let hook_effects = declared
         .iter()
         .flat_map(|spec| spec.effects.iter().map(|effect| format!("hook `{}` {effect}", spec.name)));
-    // A relative one is below the working directory, which is not the run's.
-    let elsewhere = act == Act::Evaluate && resolved.runs_dir != Path::new(RUNS);
-    let runs = elsewhere.then(|| Effect::Write(resolved.runs_dir.clone()));
-    Ok(of_hooks.chain(runs.map(|effect| format!("`runs_dir` {effect}"))).collect())
+    // A relative directory is below the working directory, not below the run.
+    let writes_elsewhere = action == Action::Evaluate && resolved.runs_dir != Path::new(RUNS);
+    let runs_dir = writes_elsewhere.then(|| Effect::Write(resolved.runs_dir.clone()));
+    Ok(hook_effects.chain(runs_dir.map(|effect| format!("`runs_dir` {effect}"))).collect())
 }

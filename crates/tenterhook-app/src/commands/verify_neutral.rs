@@ -1,60 +1,58 @@
-//! `tenter verify-neutral`: the proof that a configuration's observers change nothing, or who does.
+//! `tenter verify-neutral`: proves that observers do not change training, or finds the one that does.
 
 use std::process::ExitCode;
 use std::time::Instant;
 
 use indicatif::ProgressBar;
-use tenterhook::neutral::{self, Finding, Judgement, NeutralError, Tick, Verification};
-use tenterhook::run::Interrupt;
+use tenterhook::neutral::{self, Finding, NeutralError, NeutralityReport, RunProgress, Verification};
 
-use super::{Done, accept, print, print_data, resolve, tell};
+use super::{CommandResult, check_plan, load_config, print_data, print_stderr, print_stdout};
 use crate::app::App;
 use crate::arguments::VerifyNeutral;
 use crate::error::{CommandError, FAILED, WRONG_INPUT};
-use crate::progress::{LINES, bar};
-use crate::signals;
+use crate::progress::{LINE_INTERVAL, bar};
+use crate::signals::{self, SignalHandler};
 
-/// Nothing was judged, which must not be taken for a difference that was found.
-const NOT_JUDGED: u8 = WRONG_INPUT;
+/// Exit code if nothing was compared. It differs from the one for a difference.
+const NOT_COMPARED: u8 = WRONG_INPUT;
 
-pub(crate) fn run(app: &App, arguments: &VerifyNeutral) -> Done {
-    let resolved = resolve(app, arguments.configured.config.as_deref(), &arguments.configured.changes)?;
+pub(crate) fn run(app: &App, arguments: &VerifyNeutral) -> CommandResult {
+    let resolved = load_config(app, arguments.config.config.as_deref(), &arguments.config.overrides)?;
     let mut program = resolved.program(&app.tasks, &app.registry)?;
     let mut trainer = resolved.bare_trainer(&app.registry)?;
-    accept(&resolved, &mut *program, &mut trainer)?;
+    check_plan(&resolved, &mut *program, &mut trainer)?;
     let steps = arguments.steps.unwrap_or_else(|| neutral::usual_steps(&trainer));
     drop((program, trainer));
-    let interrupt = Interrupt::new();
-    let watch = signals::watch(interrupt.clone(), resolved.trainer.shutdown_timeout.0)?;
-    watch.begins("the comparison ends after this batch, and nothing is judged");
-    let mut shown = Shown::default();
+    let signals = SignalHandler::install(resolved.trainer.shutdown_timeout.0)?;
+    signals.interrupt_with("stopping after this batch, without a result");
+    let mut progress = ProgressDisplay::default();
     let judged = Verification::of(steps)
-        .with_interrupt(interrupt)
-        .on_progress(move |tick| shown.show(tick))
+        .with_interrupt(signals.interrupt())
+        .on_progress(move |tick| progress.show(tick))
         .run(|| Ok((resolved.bare_trainer(&app.registry)?, resolved.program(&app.tasks, &app.registry)?)));
-    let judgement = match judged {
-        Ok(judgement) => judgement,
+    let report = match judged {
+        Ok(report) => report,
         Err(error) => {
             if arguments.json {
-                print_data(&why_not(&error).to_string());
+                print_data(&error_json(&error).to_string());
             }
-            return told(error);
+            return report_error(error);
         }
     };
     if arguments.json {
-        print_data(&serde_json::to_string(&judgement)?);
+        print_data(&serde_json::to_string(&report)?);
     } else {
-        print(&for_people(app, &judgement));
+        print_stdout(&to_text(app, &report));
     }
-    Ok(match judgement.finding {
-        Finding::Neutral | Finding::NothingToJudge => ExitCode::SUCCESS,
-        Finding::NothingExercised => ExitCode::from(NOT_JUDGED),
+    Ok(match report.finding {
+        Finding::Neutral | Finding::NothingToTest => ExitCode::SUCCESS,
+        Finding::NothingExercised => ExitCode::from(NOT_COMPARED),
         Finding::NotDeterministic { .. } | Finding::Differs { .. } => ExitCode::from(FAILED),
     })
 }
 
-/// Why nothing was judged, for programs.
-fn why_not(error: &NeutralError) -> serde_json::Value {
+/// Why nothing was compared, as JSON.
+fn error_json(error: &NeutralError) -> serde_json::Value {
     match error {
         NeutralError::Interrupted { signal } => {
             serde_json::json!({ "result": "interrupted", "signal": signal })
@@ -63,84 +61,84 @@ fn why_not(error: &NeutralError) -> serde_json::Value {
     }
 }
 
-/// Why nothing was judged, for people.
-fn told(error: NeutralError) -> Done {
+/// Why nothing was compared, as an error.
+fn report_error(error: NeutralError) -> CommandResult {
     match error {
-        NeutralError::Run { trial, error } => {
-            tell(format_args!("the run {trial} failed, so nothing was judged"));
-            Err(CommandError::of_run(*error).code(NOT_JUDGED))
+        NeutralError::Run { kind, error } => {
+            print_stderr(format_args!("the run {kind} failed, so nothing was compared"));
+            Err(CommandError::from_run(*error).code(NOT_COMPARED))
         }
         NeutralError::Interrupted { signal } => Ok(ExitCode::from(signals::exit_code(&signal))),
-        error => Err(CommandError::new(error).code(NOT_JUDGED)),
+        error => Err(CommandError::new(error).code(NOT_COMPARED)),
     }
 }
 
-fn for_people(app: &App, judgement: &Judgement) -> String {
-    let mut lines = vec![judgement.to_string()];
-    let hint = match &judgement.finding {
+fn to_text(app: &App, report: &NeutralityReport) -> String {
+    let mut lines = vec![report.to_string()];
+    let hint = match &report.finding {
         Finding::Neutral => &[][..],
-        Finding::NothingToJudge => &[
-            "Controllers, update hooks and checkpoints are not judged: they are meant to change training, or only save.",
-            "Add an observer to [[hooks]], such as `use = \"gradient_monitor\"`, to have it judged.",
+        Finding::NothingToTest => &[
+            "Controllers and update hooks may change training, and checkpoints only save, so they are not checked.",
+            "Add an observer to [[hooks]], e.g. `use = \"gradient_monitor\"`, to check it.",
         ],
         Finding::NothingExercised => &[
-            "A hook that did nothing has changed nothing: compare more steps with `--steps`, let it fire more often, or let",
-            "there be what it waits for, such as a validation.",
+            "No observer was called. Compare more steps with `--steps`, let the observers fire more often, or enable what",
+            "they wait for, such as validation.",
         ],
         Finding::NotDeterministic { .. } => &[
-            "Make the program do the same twice first: look for a random source without a seed, for the clock,",
-            "and for anything that outlasts a run. `trainer.deterministic = true` may help.",
+            "Make training deterministic first: look for unseeded random numbers, for the clock, and for state that",
+            "survives a run. `trainer.deterministic = true` may help.",
         ],
         Finding::Differs { .. } => &[
-            "Through a context an observer cannot change training, so it reached past it. Does it draw from the engine's",
-            "generator? Draw from `cx.rng()`. Does it hold on to something that the model or another hook uses? Take a copy.",
-            "Does a controller read what it logs? Let the controller declare that: `reads = [\"…\"]`.",
-            "Then verify again: who changes something at a later step only is not named yet.",
+            "The context does not let an observer change training, so it changes something else. If it draws random numbers",
+            "from the engine's generator, use `cx.rng()`. If it shares state with the model or another hook, copy it. If a",
+            "controller reads what it logs, the controller must declare that: `reads = [\"…\"]`.",
+            "Then verify again: observers that only change later steps are not named yet.",
         ],
     };
     if !hint.is_empty() {
         lines.push(String::new());
     }
     lines.extend(hint.iter().map(|line| (*line).to_owned()));
-    if matches!(judgement.finding, Finding::NothingToJudge) {
-        lines.push(format!("`{} hooks` lists what there is.", app.command));
+    if matches!(report.finding, Finding::NothingToTest) {
+        lines.push(format!("`{} hooks` lists the available hooks.", app.command));
     }
     lines.join("\n")
 }
 
-/// Progress: a bar on a terminal, else a line per run, and every few seconds within a long one.
+/// Progress: a bar on a terminal; otherwise a line per run, and every few seconds within a run.
 #[derive(Default)]
-struct Shown {
+struct ProgressDisplay {
     bar: Option<ProgressBar>,
-    began: bool,
-    told: Option<Instant>,
+    has_started: bool,
+    updated: Option<Instant>,
 }
 
-impl Shown {
-    fn show(&mut self, tick: &Tick<'_>) {
-        if !std::mem::replace(&mut self.began, true) {
+impl ProgressDisplay {
+    fn show(&mut self, tick: &RunProgress<'_>) {
+        if !std::mem::replace(&mut self.has_started, true) {
             self.bar = bar();
         }
-        let Tick { run, trial, step, steps, ended } = tick;
+        let RunProgress { run, kind, step, steps, ended } = tick;
         let Some(bar) = &self.bar else {
-            let told = *self.told.get_or_insert_with(Instant::now);
-            if *ended || told.elapsed() >= LINES {
-                self.told = Some(Instant::now());
+            let updated = *self.updated.get_or_insert_with(Instant::now);
+            if *ended || updated.elapsed() >= LINE_INTERVAL {
+                self.updated = Some(Instant::now());
                 let how = if *ended { "done after" } else { "at" };
-                tell(format_args!("run {run}, {trial}: {how} step {step}"));
+                print_stderr(format_args!("run {run}, {kind}: {how} step {step}"));
             }
             return;
         };
         bar.set_length(*steps);
         bar.set_position(*step);
-        bar.set_message(format!("run {run}, {trial}: step {step}"));
+        bar.set_message(format!("run {run}, {kind}: step {step}"));
         if *ended {
             bar.set_message("");
         }
     }
 }
 
-impl Drop for Shown {
+impl Drop for ProgressDisplay {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

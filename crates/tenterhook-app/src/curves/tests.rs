@@ -1,6 +1,6 @@
 use super::*;
 
-const SMALL: Look = Look { width: 26, height: 5, ascii: true, colour: false };
+const SMALL: ChartStyle = ChartStyle { width: 26, height: 5, ascii: true, colour: false };
 
 fn series<'a>(name: &'a str, points: &[(u64, f64)]) -> Series<'a> {
     Series { name, points: points.to_vec() }
@@ -8,7 +8,7 @@ fn series<'a>(name: &'a str, points: &[(u64, f64)]) -> Series<'a> {
 
 /// The picture must be this one, line by line.
 #[track_caller]
-fn shows(series: &[Series<'_>], look: Look, picture: &[&str]) {
+fn shows(series: &[Series<'_>], look: ChartStyle, picture: &[&str]) {
     let drawn = chart(series, look);
     assert_eq!(drawn.lines().collect::<Vec<_>>(), picture, "\n{drawn}");
 }
@@ -38,7 +38,7 @@ fn two_metrics_share_a_picture_and_differ_in_their_signs() {
     );
     shows(
         &both,
-        Look { ascii: false, ..SMALL },
+        ChartStyle { ascii: false, ..SMALL },
         &[
             "4.0000 ┤       ⢀⠔⠑⢄",
             "       ┤     ⢀⠔⠁   ⠣⡀",
@@ -59,7 +59,7 @@ fn what_is_not_finite_breaks_the_line_and_is_marked_and_counted() {
     let points = [(0, 0.0), (4, 2.0), (8, f64::NAN), (12, 4.0), (16, -inf), (20, 4.0), (24, 0.0)];
     shows(
         &[series("x", &points)],
-        Look { width: 33, ..SMALL },
+        ChartStyle { width: 33, ..SMALL },
         &[
             "4.0000 |            *       *",
             "       |                     *",
@@ -79,7 +79,7 @@ fn what_is_not_finite_breaks_the_line_and_is_marked_and_counted() {
 fn a_single_point_and_a_flat_line_stand_in_the_middle() {
     shows(
         &[series("x", &[(7, 0.5)])],
-        Look { ascii: false, ..SMALL },
+        ChartStyle { ascii: false, ..SMALL },
         &[
             "0.5500 ┤",
             "       ┤",
@@ -102,7 +102,7 @@ fn no_numbers_and_no_size_are_too_large_or_too_small() {
         for ascii in [true, false] {
             let drawn = chart(
                 &[series("x", &points), series("y", &points)],
-                Look { width, height, ascii, colour: false },
+                ChartStyle { width, height, ascii, colour: false },
             );
             assert!(drawn.lines().count() >= 6 && !drawn.contains("inf"), "{drawn}");
         }
@@ -112,7 +112,7 @@ fn no_numbers_and_no_size_are_too_large_or_too_small() {
 #[test]
 fn colours_come_on_top_and_change_no_sign() {
     let both = [series("train/x", &[(0, 0.0), (8, 4.0)]), series("val/x", &[(4, 2.0)])];
-    let coloured = chart(&both, Look { colour: true, ..SMALL });
+    let coloured = chart(&both, ChartStyle { colour: true, ..SMALL });
     assert!(coloured.contains(COLOURS[0]) && coloured.contains(COLOURS[1]));
     let plain = COLOURS.iter().fold(coloured.replace(NO_COLOUR, ""), |text, colour| text.replace(colour, ""));
     assert_eq!(plain, chart(&both, SMALL));

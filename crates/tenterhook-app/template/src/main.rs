@@ -1,4 +1,4 @@
-//! The command line: `train`, `validate`, `test`, `predict` and more; `--help` lists them.
+//! The command line: `train`, `test`, `predict` and more. `--help` lists all commands.
 
 mod hook;
 mod spiral;
@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use tenterhook_app::App;
 
 fn main() -> ExitCode {
-    // It is not in PATH, so the commands that it suggests begin as they are typed here.
     App::new("{name}")
-        .called_by("cargo run --release --")
+        // How you start the program, for the commands that it suggests.
+        .invoked_as("cargo run --release --")
         .task(spiral::Spiral)
         .hook("worst_batch", hook::WorstBatch::new)
         .run()

@@ -1,4 +1,6 @@
-//! Two spirals, and a small network that tells them apart.
+//! The task: a small network that learns to tell two spirals apart.
+//!
+//! From top to bottom: the model, a batch, what happens with a batch, the options, and the data.
 
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
@@ -7,12 +9,13 @@ use burn::tensor::activation::relu;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook::data::{Batches, Loading};
-use tenterhook::optim::{Recipe, SchedulerTable};
+use tenterhook::TensorSource;
+use tenterhook::data::{Batches, DataLoaders};
+use tenterhook::optim::{OptimizerFactory, SchedulerTable};
 use tenterhook::plan::DeclaredMetric;
 use tenterhook::prelude::*;
-use tenterhook::task::{Build, Problem, Task};
-use tenterhook_burn::{Burn, BurnCx, BurnModule, OptimizerTable, Points as HookPoints, Step, device};
+use tenterhook::task::{BuildContext, Problem, Task};
+use tenterhook_burn::{Burn, BurnCx, BurnModule, OptimizerTable, Points, Step, TensorList, device};
 
 /// The model: an ordinary Burn module.
 #[derive(Module, Debug)]
@@ -31,71 +34,73 @@ impl Net {
         }
     }
 
-    /// `hooks` hears the activations that are named here; `tenter points` lists them.
-    fn forward(&self, at: Tensor<2>, hooks: &mut impl HookPoints) -> Tensor<2> {
-        let x = relu(self.fc1.forward(at));
-        hooks.point("fc1", &x);
+    /// The logits of the two classes. Hooks can observe the activations named here; the command `points` lists them.
+    fn forward(&self, position: Tensor<2>, points: &mut impl Points) -> Tensor<2> {
+        let x = relu(self.fc1.forward(position));
+        points.point("fc1", &x);
         let x = relu(self.fc2.forward(x));
-        hooks.point("fc2", &x);
+        points.point("fc2", &x);
         let logits = self.out.forward(x);
-        hooks.point("logits", &logits);
+        points.point("logits", &logits);
         logits
     }
 
-    fn loss(
-        &self,
-        at: Tensor<2>,
-        classes: Tensor<1, Int>,
-        hooks: &mut impl HookPoints,
-    ) -> (Tensor<1>, Tensor<2>) {
-        let logits = self.forward(at, hooks);
+    /// The loss and the logits of a batch.
+    fn loss(&self, batch: &SpiralBatch, points: &mut impl Points) -> (Tensor<1>, Tensor<2>) {
+        let logits = self.forward(batch.position.clone(), points);
         let loss = CrossEntropyLossConfig::new().init(&logits.device());
-        (loss.forward(logits.clone(), classes), logits)
+        (loss.forward(logits.clone(), batch.class.clone()), logits)
     }
 }
 
-/// What the data yields.
+/// A batch of positions, each with its class.
 #[derive(Clone)]
-pub struct Points {
-    at: Tensor<2>,
+pub struct SpiralBatch {
+    position: Tensor<2>,
     class: Tensor<1, Int>,
+    tensors: TensorList,
 }
 
-impl BatchData for Points {
+impl BatchData for SpiralBatch {
     fn size(&self) -> usize {
-        self.at.dims()[0]
+        self.position.dims()[0]
+    }
+
+    /// What hooks see as `cx.batch.tensors`.
+    fn tensors(&self) -> &dyn TensorSource {
+        &self.tensors
     }
 }
 
-/// How it is trained and evaluated.
+/// Training and evaluation of one batch.
 impl BurnModule for Net {
-    type Batch = Points;
+    type Batch = SpiralBatch;
     type Prediction = Vec<i64>;
 
-    fn training_step(&mut self, batch: &Points, cx: &mut BurnCx<'_, Self>) -> ModuleResult<Step> {
-        let (loss, _) = self.loss(batch.at.clone(), batch.class.clone(), cx);
+    fn training_step(&mut self, batch: &SpiralBatch, cx: &mut BurnCx<'_, Self>) -> ModuleResult<Step> {
+        let (loss, _) = self.loss(batch, cx);
         Ok(loss.into())
     }
 
-    fn validation_step(&self, batch: &Points, cx: &mut BurnCx<'_, Self>) -> ModuleResult {
-        let (loss, logits) = self.loss(batch.at.clone(), batch.class.clone(), cx);
-        let right: f64 = classes(logits).equal(batch.class.clone()).int().sum().into_scalar();
+    fn validation_step(&self, batch: &SpiralBatch, cx: &mut BurnCx<'_, Self>) -> ModuleResult {
+        let (loss, logits) = self.loss(batch, cx);
+        // Metrics are averaged over all batches, weighted by their size.
         cx.log("val/loss", loss.into_scalar());
-        cx.log("val/accuracy", right / batch.size() as f64);
+        cx.log("val/accuracy", accuracy(logits, batch));
         Ok(())
     }
 
-    fn test_step(&self, batch: &Points, cx: &mut BurnCx<'_, Self>) -> ModuleResult {
-        let guesses = classes(self.forward(batch.at.clone(), cx));
-        let right: f64 = guesses.equal(batch.class.clone()).int().sum().into_scalar();
-        cx.log("test/accuracy", right / batch.size() as f64);
+    fn test_step(&self, batch: &SpiralBatch, cx: &mut BurnCx<'_, Self>) -> ModuleResult {
+        let logits = self.forward(batch.position.clone(), cx);
+        cx.log("test/accuracy", accuracy(logits, batch));
         Ok(())
     }
 
-    fn predict_step(&self, batch: &Points, cx: &mut BurnCx<'_, Self>) -> ModuleResult<Vec<i64>> {
-        Ok(classes(self.forward(batch.at.clone(), cx)).into_data().iter::<i64>().collect())
+    fn predict_step(&self, batch: &SpiralBatch, cx: &mut BurnCx<'_, Self>) -> ModuleResult<Vec<i64>> {
+        Ok(classes(self.forward(batch.position.clone(), cx)).into_data().iter::<i64>().collect())
     }
 
+    /// The metrics that the steps log, so that a misspelt `monitor` is found before training.
     fn metrics(&self) -> Option<Vec<DeclaredMetric>> {
         Some(vec![
             DeclaredMetric::new("val/loss", Phase::Validate),
@@ -105,14 +110,21 @@ impl BurnModule for Net {
     }
 }
 
+/// The most likely class of each position.
 fn classes(logits: Tensor<2>) -> Tensor<1, Int> {
     logits.argmax(1).squeeze_dim(1)
 }
 
-/// What `task = "spiral"` means in a configuration.
+/// The fraction of positions with the right class.
+fn accuracy(logits: Tensor<2>, batch: &SpiralBatch) -> f64 {
+    let correct: f64 = classes(logits).equal(batch.class.clone()).int().sum().into_scalar();
+    correct / batch.size() as f64
+}
+
+/// `task = "spiral"` in a configuration.
 pub struct Spiral;
 
-/// The tables of the configuration; what is not here is an error there.
+/// The tables of the configuration that belong to this task. Unknown keys are errors.
 #[derive(Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
@@ -120,7 +132,7 @@ pub struct Options {
     pub model: ModelOptions,
     /// The optimizer.
     pub optimizer: OptimizerTable,
-    /// Schedules of the learning rate.
+    /// Learning rate schedules.
     pub schedulers: Vec<SchedulerTable>,
 }
 
@@ -141,7 +153,7 @@ impl Default for ModelOptions {
 impl Task for Spiral {
     type Options = Options;
     type Module = Burn<Net>;
-    type Data = Loading<Points>;
+    type Data = DataLoaders<SpiralBatch>;
 
     fn name(&self) -> &str {
         "spiral"
@@ -151,16 +163,18 @@ impl Task for Spiral {
         "tells two spirals apart"
     }
 
+    /// The default configuration, for what a file leaves out.
     fn defaults(&self) -> &str {
         "[trainer]\nmax_epochs = 30\n"
     }
 
-    fn build(&self, options: Options, build: &Build<'_>) -> Result<(Burn<Net>, Loading<Points>), Vec<Problem>> {
+    /// Builds the model and its data from the options.
+    fn build(&self, options: Options, build: &BuildContext<'_>) -> Result<(Burn<Net>, DataLoaders<SpiralBatch>), Vec<Problem>> {
         let device = device(build.device).map_err(|error| vec![Problem::new("device", error.to_string())])?;
         if options.model.hidden == 0 {
             return Err(vec![Problem::new("model.hidden", "must be at least 1")]);
         }
-        let recipe = Recipe::new(options.optimizer, options.schedulers, build.registry)?;
+        let recipe = OptimizerFactory::new(options.optimizer, options.schedulers, build.registry)?;
         device.seed(build.seed);
         let net = Net::new(options.model.hidden, &device);
         let module = Burn::new(net, &device).with_optimizers(move |_| recipe.optimizers().map_err(Into::into));
@@ -168,7 +182,7 @@ impl Task for Spiral {
             let device = device.clone();
             Batches::new(name, spirals(first), move |samples| Ok(collate(samples, &device))).size(32)
         };
-        let data = Loading::new()
+        let data = DataLoaders::new()
             .train(batches("train", 0).shuffled(build.seed))
             .validate(batches("val", 1))
             .test(batches("test", 2))
@@ -176,12 +190,13 @@ impl Task for Spiral {
         Ok((module, data))
     }
 
+    /// One line of JSON for each prediction, for the command `predict`.
     fn show(&self, classes: &Vec<i64>) -> Vec<serde_json::Value> {
         classes.iter().map(|class| serde_json::json!({ "class": class })).collect()
     }
 }
 
-/// Points on the two spirals: every third one, from this one on.
+/// Positions on the two spirals with their class: every third one, starting with `first`.
 fn spirals(first: usize) -> Vec<([f32; 2], i64)> {
     (first..1200)
         .step_by(3)
@@ -193,11 +208,12 @@ fn spirals(first: usize) -> Vec<([f32; 2], i64)> {
         .collect()
 }
 
-fn collate(samples: Vec<([f32; 2], i64)>, device: &Device) -> Points {
+/// Makes a batch of samples.
+fn collate(samples: Vec<([f32; 2], i64)>, device: &Device) -> SpiralBatch {
     let size = samples.len();
-    let (at, class): (Vec<_>, Vec<_>) = samples.into_iter().unzip();
-    Points {
-        at: Tensor::from_data(TensorData::new(at.concat(), [size, 2]), device),
-        class: Tensor::from_data(TensorData::new(class, [size]), device),
-    }
+    let (position, class): (Vec<_>, Vec<_>) = samples.into_iter().unzip();
+    let position: Tensor<2> = Tensor::from_data(TensorData::new(position.concat(), [size, 2]), device);
+    let class: Tensor<1, Int> = Tensor::from_data(TensorData::new(class, [size]), device);
+    let tensors = TensorList::default().with("position", position.clone()).with("class", class.clone().float());
+    SpiralBatch { position, class, tensors }
 }

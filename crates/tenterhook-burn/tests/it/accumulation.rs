@@ -1,8 +1,8 @@
-//! Gradients over several batches.
+//! Gradient accumulation.
 
 use tenterhook::{Settings, closure};
 
-use crate::lab::{Bench, Numbers, Seen, epochs, numbers, numbers_of, sgd, trainer};
+use crate::lab::{Bench, Numbers, SharedVec, epochs, numbers, numbers_of, sgd, trainer};
 
 const FIRST: Numbers = Numbers([1.0, -2.0], [8.0]);
 const SECOND: Numbers = Numbers([3.0, 0.5], [-4.0]);
@@ -11,7 +11,7 @@ const SECOND: Numbers = Numbers([3.0, 0.5], [-4.0]);
 fn two_batches_make_one_step_with_their_mean_gradient() {
     let bench = Bench::new();
     let mut slope = bench.slope().with_optimizers(|_| Ok(sgd(1.0).into()));
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let see = seen.clone();
     let mut trainer = trainer(Settings { accumulate_grad_batches: 2, ..epochs(1) });
     let gradients = closure::on_before_optimizer_step("see", move |cx| {
@@ -33,10 +33,10 @@ fn a_window_does_not_see_the_gradients_of_the_last() {
 }
 
 #[test]
-fn gradients_that_hooks_keep_alive_are_cleared_all_the_same() {
+fn gradients_kept_for_hooks_are_cleared_before_the_next_step() {
     let bench = Bench::new();
     let mut slope = bench.slope().with_optimizers(|_| Ok(sgd(1.0).into()));
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let see = seen.clone();
     let mut trainer = trainer(epochs(1));
     let used = closure::on_after_optimizer_step("used", move |cx| {

@@ -5,7 +5,7 @@ use tenterhook::random::seed_at;
 use tenterhook::{DataModule, Settings, Split, closure};
 use tenterhook_burn::Optimizer;
 
-use crate::lab::{Bench, Net, Seen, epochs, trainer, weights};
+use crate::lab::{Bench, Net, SharedVec, epochs, trainer, weights};
 
 const SEED: u64 = 3;
 
@@ -29,11 +29,11 @@ fn by_hand(bench: &Bench, mut net: Net) -> (Net, Vec<f64>) {
 }
 
 #[test]
-fn the_trainer_comes_to_the_same_bits_as_a_loop_written_by_hand() {
+fn the_trainer_computes_the_same_bits_as_a_loop_written_by_hand() {
     let bench = Bench::new();
     let (by_hand, losses) = by_hand(&bench, bench.net(1));
 
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let see = seen.clone();
     let mut trainer = trainer(Settings { seed: SEED, ..epochs(2) });
     trainer.add_hook(closure::on_step_end("see", move |cx| see.push(cx.loss.value()))).unwrap();
@@ -49,7 +49,7 @@ fn the_trainer_comes_to_the_same_bits_as_a_loop_written_by_hand() {
 }
 
 #[test]
-fn dropout_takes_part_in_that() {
+fn dropout_is_part_of_the_comparison() {
     let bench = Bench::new();
     let (with, _) = by_hand(&bench, bench.net(1));
     let (without, _) = by_hand(&bench, bench.net_with(0.0, 1));

@@ -1,13 +1,13 @@
-//! How an update has changed a parameter is told to whoever followed it.
+//! Following parameters: hooks learn how an update changed them.
 
 use burn::optim::{AdamWConfig, SgdConfig};
-use tenterhook::tensor::{Change, Followed, norm};
+use tenterhook::tensor::{TrackedUpdate, UpdateNorms, norm};
 use tenterhook::{ModelView as _, Module as _, Tensors};
 use tenterhook_burn::{Burn, Optimizer, Optimizers};
 
 use crate::lab::{Bench, Net, Pairs, epochs, trainer};
 
-/// A module whose optimizers have come to work, and that has gradients.
+/// A module with optimizer state and gradients.
 fn ready(bench: &Bench, optimizers: fn() -> Optimizers) -> Burn<Net> {
     let mut module = bench.burn(bench.net(1)).with_optimizers(move |_| Ok(optimizers()));
     trainer(epochs(1)).fit(&mut module, &mut bench.pairs()).unwrap();
@@ -16,15 +16,15 @@ fn ready(bench: &Bench, optimizers: fn() -> Optimizers) -> Burn<Net> {
     module
 }
 
-fn follow(module: &Burn<Net>) -> Vec<Followed> {
-    Tensors::new(module.params()).iter().map(|param| param.follow()).collect()
+fn follow(module: &Burn<Net>) -> Vec<TrackedUpdate> {
+    Tensors::new(module.params()).iter().map(|param| param.track_update()).collect()
 }
 
-fn changes(module: &Burn<Net>, followed: &[Followed]) -> Vec<Option<Change>> {
+fn changes(module: &Burn<Net>, followed: &[TrackedUpdate]) -> Vec<Option<UpdateNorms>> {
     Tensors::new(module.params())
         .iter()
         .zip(followed)
-        .map(|(param, followed)| param.change(followed))
+        .map(|(param, followed)| param.update_norms(followed))
         .collect()
 }
 
@@ -33,7 +33,7 @@ fn values(module: &Burn<Net>) -> Vec<Vec<f32>> {
 }
 
 #[test]
-fn an_update_tells_by_how_much_it_changed_what_is_followed_and_later_ones_do_not() {
+fn the_change_of_a_followed_parameter_is_that_of_the_next_update_only() {
     for algorithm in [
         || Optimizer::new("adamw", AdamWConfig::new().build(), 0.01).into(),
         || Optimizer::new("sgd", SgdConfig::new().build(), 0.01).into(),
@@ -41,17 +41,17 @@ fn an_update_tells_by_how_much_it_changed_what_is_followed_and_later_ones_do_not
         let bench = Bench::new();
         let mut module = ready(&bench, algorithm);
         let (before, followed, by_another) = (values(&module), follow(&module), follow(&module));
-        assert!(changes(&module, &followed).iter().all(Option::is_none), "nothing has happened yet");
+        assert!(changes(&module, &followed).iter().all(Option::is_none), "there is no update yet");
         module.optimizer_step(0, true).unwrap();
         let after = values(&module);
         let told = changes(&module, &followed);
-        assert_eq!(changes(&module, &by_another), told, "everybody who asked is told");
+        assert_eq!(changes(&module, &by_another), told, "all followers get the same change");
         module.optimizer_step(0, true).unwrap();
         assert_ne!(values(&module), after);
         assert_eq!(changes(&module, &followed), told, "of the first update alone");
         for ((before, after), change) in before.iter().zip(&after).zip(told) {
             let difference: Vec<_> = before.iter().zip(after).map(|(before, after)| after - before).collect();
-            let Change { from, by } = change.unwrap();
+            let UpdateNorms { before: from, update: by } = change.unwrap();
             assert!(by > 0.0 && (by - norm(&difference)).abs() <= 1e-5 * by, "{by} of {difference:?}");
             assert!((from - norm(before)).abs() <= 1e-5 * from, "{from} of {before:?}");
         }
@@ -59,7 +59,7 @@ fn an_update_tells_by_how_much_it_changed_what_is_followed_and_later_ones_do_not
 }
 
 #[test]
-fn what_another_optimizer_moves_or_what_has_no_gradient_is_told_as_it_is() {
+fn the_change_without_a_gradient_is_zero_and_that_of_another_optimizer_comes_later() {
     let bench = Bench::new();
     let mut module = ready(&bench, || {
         let sgd = |name: &str| Optimizer::new(name, SgdConfig::new().build(), 0.01);
@@ -75,7 +75,7 @@ fn what_another_optimizer_moves_or_what_has_no_gradient_is_told_as_it_is() {
     module.optimizer_step(1, false).unwrap();
     for (name, change) in names.iter().zip(changes(&module, &followed)) {
         assert_eq!(
-            change.unwrap().by > 0.0,
+            change.unwrap().update > 0.0,
             name.ends_with("bias"),
             "{name}: an update without gradients moves nothing"
         );

@@ -3,16 +3,16 @@
 use tenterhook::settings::ClipAlgorithm;
 use tenterhook::{Settings, closure};
 
-use crate::lab::{Bench, Numbers, Seen, epochs, numbers, numbers_of, sgd, trainer};
+use crate::lab::{Bench, Numbers, SharedVec, epochs, numbers, numbers_of, sgd, trainer};
 
 /// Of norm 5, over both parameters.
 const FIVE: Numbers = Numbers([3.0, 0.0], [-4.0]);
 
-/// The norms before and after clipping and at the end of the step, and what one step from 0 came to.
+/// The norms before and after clipping and at the end of the step, and the parameters after one step from 0.
 fn clipped(limit: Option<f64>, algorithm: ClipAlgorithm) -> ([f64; 3], Vec<f32>) {
     let bench = Bench::new();
     let mut slope = bench.slope().with_optimizers(|_| Ok(sgd(1.0).into()));
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let (clip, end) = (seen.clone(), seen.clone());
     let settings =
         Settings { gradient_clip_val: limit, gradient_clip_algorithm: Some(algorithm), ..epochs(1) };
@@ -35,14 +35,14 @@ fn close(found: &[f32], expected: &[f32]) {
 }
 
 #[test]
-fn nothing_is_clipped_unless_it_is_asked_for() {
+fn gradients_are_not_clipped_by_default() {
     let (norms, moved) = clipped(None, ClipAlgorithm::Norm);
     assert_eq!(norms, [5.0, 5.0, 5.0]);
     assert_eq!(moved, [-3.0, 0.0, 4.0]);
 }
 
 #[test]
-fn the_norm_of_all_gradients_together_is_brought_down_to_the_limit() {
+fn the_norm_over_all_gradients_is_clipped_to_the_limit() {
     let ([before, after, at_end], moved) = clipped(Some(2.0), ClipAlgorithm::Norm);
     assert_eq!((before, at_end), (5.0, 5.0));
     assert!((after - 2.0).abs() < 1e-5, "{after}");
@@ -57,7 +57,7 @@ fn a_norm_below_the_limit_changes_no_bit() {
 }
 
 #[test]
-fn every_value_is_brought_within_the_limit() {
+fn every_value_is_clipped_to_the_limit() {
     let ([before, after, at_end], moved) = clipped(Some(3.5), ClipAlgorithm::Value);
     assert_eq!((before, at_end), (5.0, 5.0));
     assert!((after - (9.0_f64 + 12.25).sqrt()).abs() < 1e-6, "{after}");

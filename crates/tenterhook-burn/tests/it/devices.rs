@@ -7,12 +7,12 @@ fn refused(name: &str) -> DeviceError {
 }
 
 #[test]
-fn the_cpu_is_always_there_and_without_autodiff() {
+fn the_cpu_is_always_available_and_without_autodiff() {
     assert!(!device("cpu").unwrap().is_autodiff());
 }
 
 #[test]
-fn a_name_that_means_nothing_is_answered_with_those_that_do() {
+fn an_unknown_device_is_an_error_that_lists_the_known_ones() {
     for name in ["tpu", "", "CPU", "cpu:0", "cuda:", "cuda:one", "cuda:-1", "cuda:1:2"] {
         let error = refused(name);
         assert_eq!(error, DeviceError::Unknown(name.into()));

@@ -1,6 +1,6 @@
-//! Validation: without dropout, and without a trace in training.
+//! Validation has no dropout and does not change training.
 
-use tenterhook::settings::{Amount, Check};
+use tenterhook::settings::{BatchLimit, ValInterval};
 use tenterhook::{DataModule, Settings, Split, TensorMap};
 
 use crate::lab::{Bench, epochs, sgd, trainer, weights};
@@ -37,14 +37,14 @@ fn validation_leaves_no_trace_in_training() {
         trainer(settings).fit(&mut module, &mut bench.pairs()).unwrap();
         weights(&module)
     };
-    let without = trained(Settings { limit_val_batches: Some(Amount::Count(0)), ..epochs(2) });
-    let often = Some(Check::Amount(Amount::Count(1)));
+    let without = trained(Settings { limit_val_batches: Some(BatchLimit::Count(0)), ..epochs(2) });
+    let often = Some(ValInterval::Batches(BatchLimit::Count(1)));
     let with = trained(Settings { val_check_interval: often, num_sanity_val_steps: 2, ..epochs(2) });
     assert_eq!(with, without);
 }
 
 #[test]
-fn training_goes_on_with_dropout_after_a_validation() {
+fn dropout_is_active_again_after_a_validation() {
     let bench = Bench::new();
     let trained = |seed| {
         let mut module = bench.burn(bench.net(1)).with_optimizers(|_| Ok(sgd(0.1).into()));
@@ -57,7 +57,7 @@ fn training_goes_on_with_dropout_after_a_validation() {
 }
 
 #[test]
-fn the_outputs_of_a_batch_are_those_that_the_model_gives() {
+fn hooks_see_the_outputs_of_a_batch() {
     let bench = Bench::new();
     let mut module = bench.burn(bench.net(1));
     let mut trainer = trainer(epochs(1));

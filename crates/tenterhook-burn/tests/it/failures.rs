@@ -1,4 +1,4 @@
-//! What Burn panics about becomes an error with its place, and the model survives it.
+//! A panic of Burn becomes an error with its place, and the model survives.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
@@ -52,7 +52,7 @@ fn a_panic_in_a_training_step_is_an_error_with_its_place_and_the_model_is_still_
 }
 
 #[test]
-fn what_goes_wrong_while_making_optimizers_is_an_error_with_its_place() {
+fn an_error_of_the_optimizer_factory_names_its_place() {
     let bench = Bench::new();
     let mut slope = bench.slope().with_optimizers(|_| Err("no optimizer today".into()));
     let error = trainer(epochs(1)).fit(&mut slope, &mut numbers(&[])).unwrap_err().to_string();

@@ -5,12 +5,12 @@ use burn::optim::decay::WeightDecayConfig;
 use tenterhook::{ParamGroup, closure};
 use tenterhook_burn::{Burn, Group, Optimizer, Optimizers};
 
-use crate::lab::{Bench, Numbers, Seen, Slope, epochs, numbers, numbers_of, sgd, trainer};
+use crate::lab::{Bench, Numbers, SharedVec, Slope, epochs, numbers, numbers_of, sgd, trainer};
 
 const ONES: Numbers = Numbers([1.0, 1.0], [1.0]);
 const ZEROS: Numbers = Numbers([0.0, 0.0], [0.0]);
 
-/// One step from these numbers.
+/// One step from these parameters.
 fn step(
     bench: &Bench,
     from: ([f32; 2], [f32; 1]),
@@ -23,7 +23,7 @@ fn step(
     numbers_of(&slope)
 }
 
-/// Why these optimizers cannot be used.
+/// The error of these optimizers.
 fn refused(optimizers: fn() -> Optimizers) -> String {
     let bench = Bench::new();
     let mut slope: Burn<Slope> = bench.slope().with_optimizers(move |_| Ok(optimizers()));
@@ -51,7 +51,7 @@ fn a_group_has_a_weight_decay_of_its_own() {
 }
 
 #[test]
-fn a_parameter_belongs_to_the_first_group_that_chooses_it() {
+fn a_parameter_belongs_to_the_first_group_that_matches_it() {
     let bench = Bench::new();
     let moved = step(&bench, ([0.0, 0.0], [0.0]), ONES, || {
         sgd(1.0).group(Group::new("one", ["inner.*"]).lr(0.5)).group(Group::new("all", ["**"]).lr(2.0)).into()
@@ -63,10 +63,10 @@ fn a_parameter_belongs_to_the_first_group_that_chooses_it() {
 fn hooks_see_the_groups_with_their_learning_rates() {
     let bench = Bench::new();
     let mut slope = bench.slope().with_optimizers(|_| {
-        let biases = Group::new("biases", ["**.bias"]).lr(0.25).showing(None, Some(0.0));
-        Ok(sgd(1.0).showing(Some(0.9), Some(0.5)).group(biases).into())
+        let biases = Group::new("biases", ["**.bias"]).lr(0.25).hyperparameters(None, Some(0.0));
+        Ok(sgd(1.0).hyperparameters(Some(0.9), Some(0.5)).group(biases).into())
     });
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let see = seen.clone();
     let mut trainer = trainer(epochs(1));
     let groups = closure::on_train_start("see", move |cx| {
@@ -84,7 +84,7 @@ fn hooks_see_the_groups_with_their_learning_rates() {
 }
 
 #[test]
-fn two_optimizers_move_parameters_of_their_own_and_leave_the_others_alone() {
+fn two_optimizers_update_disjoint_parameters() {
     let bench = Bench::new();
     let both = step(&bench, ([0.0, 0.0], [0.0]), ONES, || {
         Optimizers::one(sgd(1.0).only(["weight"])).and(sgd(0.5).only(["inner.**"]))
@@ -95,7 +95,7 @@ fn two_optimizers_move_parameters_of_their_own_and_leave_the_others_alone() {
 }
 
 #[test]
-fn a_pattern_that_chooses_nothing_is_an_error_that_names_it() {
+fn a_pattern_that_matches_nothing_is_an_error_that_names_it() {
     let of_group = refused(|| sgd(1.0).group(Group::new("norms", ["**.gamma"])).into());
     for part in ["configure_optimizers", "group `norms`", "`**.gamma`", "weight, inner.bias"] {
         assert!(of_group.contains(part), "`{part}` is not in: {of_group}");
@@ -105,7 +105,7 @@ fn a_pattern_that_chooses_nothing_is_an_error_that_names_it() {
 }
 
 #[test]
-fn a_parameter_that_two_optimizers_want_is_an_error_that_names_all_three() {
+fn a_parameter_of_two_optimizers_is_an_error_that_names_all_three() {
     let error = refused(|| {
         let other = Optimizer::new("other", SgdConfig::new().build(), 1.0);
         Optimizers::one(sgd(1.0).only(["weight"])).and(other)

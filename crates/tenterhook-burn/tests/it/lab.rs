@@ -1,4 +1,4 @@
-//! What the tests share: two small models, their data, and the one random generator there is.
+//! Shared by the tests: two small models, their data, and a lock around the random generator of the process.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,15 +8,15 @@ use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
 use burn::optim::SgdConfig;
 use burn::tensor::activation::tanh;
 use burn::tensor::{Device, Distribution, Tensor, TensorData};
-use tenterhook::data::{BatchData, Batches, Loading};
+use tenterhook::data::{BatchData, Batches, DataLoaders};
 use tenterhook::{ModuleResult, Settings, TensorMap, Trainer};
-use tenterhook_burn::{Burn, BurnCx, BurnModule, Optimizer, Points as _, Step};
-pub use tenterhook_testkit::recording::Seen;
+use tenterhook_burn::{Burn, BurnCx, BurnModule, HookPoints as _, Optimizer, Step};
+pub use tenterhook_testkit::recording::SharedVec;
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Makes models and data. There is one at a time: the device has one random generator for the whole
-/// process, and every training step seeds it.
+/// Makes models and data. There is one at a time, because the process has one random generator and every training step seeds
+/// it.
 pub struct Bench {
     pub device: Device,
     _alone: MutexGuard<'static, ()>,
@@ -24,12 +24,11 @@ pub struct Bench {
 
 impl Bench {
     pub fn new() -> Bench {
-        // A test that failed leaves nothing behind that could disturb the next.
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         Bench { device: Device::flex(), _alone: alone }
     }
 
-    /// A net whose first weights are made from this seed.
+    /// A net with the initial weights of this seed.
     pub fn net(&self, seed: u64) -> Net {
         self.net_with(0.5, seed)
     }
@@ -38,7 +37,7 @@ impl Bench {
     pub fn net_with(&self, dropout: f64, seed: u64) -> Net {
         self.device.seed(seed);
         let net = Net::new(dropout, &self.device.clone().autodiff());
-        // Burn makes parameters when they are first used, which must be now.
+        // Burn initialises parameters at first use, which must be now.
         net.fc1.weight.val();
         net.fc2.weight.val();
         net.fc1.bias.as_ref().map(Param::val);
@@ -51,13 +50,13 @@ impl Bench {
     }
 
     /// Four batches to train on and two to validate.
-    pub fn pairs(&self) -> Loading<Pairs> {
+    pub fn pairs(&self) -> DataLoaders<Pairs> {
         let batches = |name, samples: u32, from: u32| {
             let device = self.device.clone();
             let samples: Vec<_> = (from..from + samples).collect();
             Batches::new(name, samples, move |samples| Ok(Pairs::new(&samples, &device))).size(5)
         };
-        Loading::new().train(batches("train", 20, 0).shuffled(1)).validate(batches("val", 10, 20))
+        DataLoaders::new().train(batches("train", 20, 0).shuffled(1)).validate(batches("val", 10, 20))
     }
 
     pub fn slope(&self) -> Burn<Slope> {
@@ -124,7 +123,7 @@ impl BurnModule for Net {
     }
 
     fn validation_step(&self, batch: &Pairs, cx: &mut BurnCx<'_, Net>) -> ModuleResult {
-        // Whatever a validation draws, training must not notice.
+        // Drawing in a validation must not change training.
         let _ = Tensor::<1>::random([3], Distribution::Default, &batch.x.device());
         cx.output_with("prediction", || self.forward(batch.x.clone()));
         cx.log("val/loss", self.loss(batch).into_scalar());
@@ -132,8 +131,7 @@ impl BurnModule for Net {
     }
 }
 
-/// A model whose gradients are the numbers of the batch, whatever its parameters are: the loss is the
-/// sum of both products.
+/// A model whose gradients are the numbers of the batch: the loss is the sum of the products with its parameters.
 #[derive(Module, Debug)]
 pub struct Slope {
     pub weight: Param<Tensor<1>>,
@@ -161,7 +159,7 @@ impl Slope {
         Slope { weight: param(&[0.0, 0.0]), inner: Inner { bias: param(&[0.0]) } }
     }
 
-    /// With other numbers to begin with.
+    /// With these initial parameters.
     pub fn at(weight: [f32; 2], bias: [f32; 1], device: &Device) -> Slope {
         let device = device.clone().autodiff();
         Slope {
@@ -188,14 +186,14 @@ impl BurnModule for Slope {
     }
 }
 
-/// One batch after the other, the same in every epoch, to train on and to validate.
-pub fn numbers(batches: &[Numbers]) -> Loading<Numbers> {
+/// These batches in order, to train on and to validate.
+pub fn numbers(batches: &[Numbers]) -> DataLoaders<Numbers> {
     to_train_on(batches).validate(one_by_one("val", batches))
 }
 
-/// The same for models that have no validation.
-pub fn to_train_on(batches: &[Numbers]) -> Loading<Numbers> {
-    Loading::new().train(one_by_one("train", batches))
+/// These batches in order, to train on.
+pub fn to_train_on(batches: &[Numbers]) -> DataLoaders<Numbers> {
+    DataLoaders::new().train(one_by_one("train", batches))
 }
 
 fn one_by_one(name: &str, batches: &[Numbers]) -> Batches<Numbers> {
@@ -207,17 +205,17 @@ pub fn sgd(lr: f64) -> Optimizer {
     Optimizer::new("sgd", SgdConfig::new().build(), lr)
 }
 
-/// So many epochs, without a sanity check.
+/// Settings for this number of epochs, without a sanity check.
 pub fn epochs(epochs: i64) -> Settings {
     Settings { max_epochs: Some(epochs), num_sanity_val_steps: 0, ..Settings::default() }
 }
 
-/// A trainer that keeps its notices to itself.
+/// A trainer that prints no notices.
 pub fn trainer(settings: Settings) -> Trainer {
     Trainer::new(settings).unwrap().with_notices(|_| {}).without_introduction()
 }
 
-/// All weights, by name and to the bit.
+/// All weights by name.
 pub fn weights<M: BurnModule>(module: &Burn<M>) -> TensorMap {
     tenterhook::Module::weights(module).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Losses are kept without the graph they came from.
+//! Detached losses.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,7 +10,7 @@ use tenterhook_burn::{Burn, Loss};
 use crate::lab::{Bench, Net, sgd};
 
 #[test]
-fn a_detached_loss_has_its_value_and_nothing_to_propagate_through() {
+fn a_detached_loss_keeps_its_value_and_drops_its_graph() {
     let bench = Bench::new();
     let mut module = bench.burn(bench.net(1)).with_optimizers(|_| Ok(sgd(0.1).into()));
     Module::configure_optimizers(&mut module, Horizon::default()).unwrap();
@@ -29,7 +29,7 @@ fn a_detached_loss_has_its_value_and_nothing_to_propagate_through() {
 }
 
 #[test]
-fn many_losses_are_read_as_each_of_them_would_be() {
+fn losses_read_at_once_have_the_values_of_each() {
     let bench = Bench::new();
     let module = bench.burn(bench.net(1));
     let mut loader = bench.pairs().loaders(Split::Train).unwrap().remove(0);

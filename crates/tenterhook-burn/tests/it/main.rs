@@ -1,5 +1,4 @@
-//! What the Burn engine makes of a Burn model: the same numbers as a loop written by hand, by name, and
-//! resumable to the bit.
+//! Tests of the Burn engine: the same numbers as a loop written by hand, everything by name, exact resume.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 // What is compared is exact in binary, or must be the same to the bit.

@@ -1,4 +1,4 @@
-//! Gradients and parts of weights, into a module that may be another one.
+//! Loading gradients and matching weights into another module.
 
 use burn::optim::SgdConfig;
 use burn::tensor::DType as BurnDType;
@@ -23,7 +23,7 @@ fn backward(module: &mut Burn<Net>, bench: &Bench, samples: &[u32]) {
 }
 
 #[test]
-fn a_window_that_goes_on_in_another_module_ends_with_the_same_weights() {
+fn an_accumulation_window_resumed_in_another_module_ends_with_the_same_weights() {
     let bench = Bench::new();
     let end = |module: &mut Burn<Net>| {
         backward(module, &bench, &[4, 5]);
@@ -92,7 +92,7 @@ fn gradients_that_do_not_fit_are_named_and_none_is_loaded() {
 }
 
 #[test]
-fn weights_are_loaded_as_far_as_they_fit_and_the_report_says_which() {
+fn matching_weights_are_loaded_and_the_report_lists_all() {
     let bench = Bench::new();
     let mut module = two(&bench, 2);
     let before = weights(&module);

@@ -1,4 +1,4 @@
-//! What hooks see by name: parameters, gradients, optimizer state, and what has no gradient.
+//! Parameters, gradients and optimizer state as hooks see them, by name.
 
 use burn::module::{Module, Param};
 use burn::optim::AdamWConfig;
@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor};
 use tenterhook::{HookExt, ModuleResult, RunNotice, Tensors, closure};
 use tenterhook_burn::{BurnCx, BurnModule, Optimizer, Step};
 
-use crate::lab::{Bench, Numbers, Seen, epochs, numbers, sgd, to_train_on, trainer, weights};
+use crate::lab::{Bench, Numbers, SharedVec, epochs, numbers, sgd, to_train_on, trainer, weights};
 
 fn shapes(tensors: &Tensors<'_>) -> Vec<(String, Vec<usize>)> {
     tensors.iter().map(|tensor| (tensor.name().to_owned(), tensor.shape().to_vec())).collect()
@@ -16,7 +16,7 @@ fn shapes(tensors: &Tensors<'_>) -> Vec<(String, Vec<usize>)> {
 fn parameters_and_gradients_have_the_names_and_shapes_of_the_model() {
     let bench = Bench::new();
     let mut module = bench.burn(bench.net(1)).with_optimizers(|_| Ok(sgd(0.1).into()));
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let see = seen.clone();
     let mut trainer = trainer(epochs(1));
     let look = closure::on_after_backward("look", move |cx| {
@@ -34,10 +34,10 @@ fn parameters_and_gradients_have_the_names_and_shapes_of_the_model() {
 }
 
 #[test]
-fn their_values_are_those_of_the_moment() {
+fn values_of_parameters_and_gradients_are_current() {
     let bench = Bench::new();
     let mut slope = bench.slope().with_optimizers(|_| Ok(sgd(1.0).into()));
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let (before, after) = (seen.clone(), seen.clone());
     let mut trainer = trainer(epochs(1));
     let values = |tensors: &Tensors<'_>| tensors.iter().map(|tensor| tensor.to_vec()).collect::<Vec<_>>();
@@ -52,12 +52,12 @@ fn their_values_are_those_of_the_moment() {
 }
 
 #[test]
-fn the_state_of_an_optimizer_is_seen_by_parameter() {
+fn hooks_see_the_state_of_an_optimizer_by_parameter() {
     let bench = Bench::new();
     let mut slope = bench.slope().with_optimizers(|_| {
         Ok(Optimizer::new("adamw", AdamWConfig::new().with_beta_1(0.5).build(), 0.1).into())
     });
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let see = seen.clone();
     let mut trainer = trainer(epochs(1));
     let look = closure::on_step_end("look", move |cx| {
@@ -73,7 +73,7 @@ fn the_state_of_an_optimizer_is_seen_by_parameter() {
     assert!(seen.contains(&(vec![1], vec![2.0])), "half of the gradient is its first moment: {seen:?}");
 }
 
-/// A model that does not use all it has.
+/// A model with an unused parameter.
 #[derive(Module, Debug)]
 struct Forgetful {
     used: Param<Tensor<1>>,
@@ -97,7 +97,7 @@ impl BurnModule for Forgetful {
 }
 
 #[test]
-fn a_parameter_without_a_gradient_is_reported_by_name_and_stays_as_it_is() {
+fn a_parameter_without_a_gradient_is_reported_by_name_and_unchanged() {
     let bench = Bench::new();
     let device = bench.device.clone().autodiff();
     let mut module = bench.burn(Forgetful::new(&device)).with_optimizers(|_| Ok(sgd(0.5).into()));

@@ -1,15 +1,15 @@
-//! Hook points: forward hooks hear activations by name, and nobody else pays for them.
+//! Hook points: forward hooks receive activations by name; without them they cost nothing.
 
 use std::fmt::{self, Display};
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
 use tenterhook::{Activation, HookResult, HookSpec, ModuleResult, Observer, Phase, hook};
-use tenterhook_burn::{BurnCx, BurnModule, Points, Step};
+use tenterhook_burn::{BurnCx, BurnModule, HookPoints, Step};
 
-use crate::lab::{Bench, Numbers, Seen, epochs, numbers, sgd, trainer};
+use crate::lab::{Bench, Numbers, SharedVec, epochs, numbers, sgd, trainer};
 
-/// Doubles its input; in training it says so under a name, and in a validation under another.
+/// Doubles its input. The hook point has one name in training and another in validation.
 #[derive(Module, Debug)]
 struct Pointed {
     weight: Param<Tensor<1>>,
@@ -17,12 +17,12 @@ struct Pointed {
     unspeakable: bool,
 }
 
-/// A name that nobody may build.
+/// A name that panics when it is formatted.
 struct Unspeakable;
 
 impl Display for Unspeakable {
     fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-        panic!("the name was built")
+        panic!("the name was formatted")
     }
 }
 
@@ -31,7 +31,7 @@ impl Pointed {
         Pointed { weight: Param::from_data([2.0_f32, 2.0], device), unspeakable }
     }
 
-    fn forward(&self, batch: &Numbers, points: &mut impl Points) -> Tensor<1> {
+    fn forward(&self, batch: &Numbers, points: &mut impl HookPoints) -> Tensor<1> {
         let input = Tensor::from_data(batch.0, &self.weight.device());
         let doubled = self.weight.val() * input;
         if self.unspeakable {
@@ -60,7 +60,7 @@ impl BurnModule for Pointed {
 
 type Heard = (Phase, String, Vec<usize>, Vec<f32>);
 
-struct Listen(Seen<Heard>);
+struct Listen(SharedVec<Heard>);
 
 #[hook]
 impl Observer for Listen {
@@ -78,12 +78,12 @@ impl Observer for Listen {
     }
 }
 
-/// One epoch of one batch, with or without a listener: what was heard, or why it failed.
+/// One epoch of one batch, with or without a forward hook: the recorded points, or the error.
 fn heard(unspeakable: bool, listen: bool) -> Result<Vec<Heard>, String> {
     let bench = Bench::new();
     let pointed = Pointed::new(unspeakable, &bench.device.clone().autodiff());
     let mut module = bench.burn(pointed).with_optimizers(|_| Ok(sgd(0.0).into()));
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let mut trainer = trainer(epochs(1));
     if listen {
         trainer.add_hook(Listen(seen.clone())).unwrap();
@@ -93,7 +93,7 @@ fn heard(unspeakable: bool, listen: bool) -> Result<Vec<Heard>, String> {
 }
 
 #[test]
-fn a_forward_hook_hears_every_point_with_its_shape_and_values() {
+fn a_forward_hook_receives_every_point_with_its_shape_and_values() {
     let of = |phase| {
         let values = vec![2.0, -6.0];
         [
@@ -105,14 +105,14 @@ fn a_forward_hook_hears_every_point_with_its_shape_and_values() {
 }
 
 #[test]
-fn when_nobody_listens_not_even_the_name_is_built() {
+fn without_forward_hooks_the_name_is_not_formatted() {
     assert_eq!(heard(true, false), Ok(Vec::new()));
     let error = heard(true, true).unwrap_err();
-    assert!(error.contains("the name was built"), "{error}");
+    assert!(error.contains("the name was formatted"), "{error}");
 }
 
 #[test]
-fn a_forward_pass_outside_of_a_run_hears_nothing() {
+fn a_forward_pass_outside_of_a_run_reports_no_points() {
     let bench = Bench::new();
     let pointed = Pointed::new(true, &bench.device);
     let sum: f32 = pointed.forward(&Numbers([1.0, 1.0], [0.0]), &mut ()).into_scalar();

@@ -1,4 +1,4 @@
-//! Both preludes can be used in one file, and a model's buffers are no parameters.
+//! Both preludes can be used in one file, and the buffers of a model are not parameters.
 
 use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
 use burn::optim::SgdConfig;
@@ -9,7 +9,7 @@ use tenterhook_burn::{Burn, BurnCx, BurnModule, Optimizer, Step};
 
 use crate::lab::{Numbers, to_train_on, trainer};
 
-/// A model with a buffer: the running statistics of its batch norm.
+/// A model with buffers: the running statistics of its batch norm.
 #[derive(Module, Debug)]
 struct Normed {
     linear: Linear,
@@ -38,7 +38,7 @@ impl BurnModule for Normed {
 }
 
 #[test]
-fn running_statistics_are_told_from_parameters_in_count_and_summary() {
+fn running_statistics_are_not_counted_as_parameters() {
     let device = Device::default();
     let model =
         Normed { linear: LinearConfig::new(2, 3).init(&device), norm: BatchNormConfig::new(3).init(&device) };

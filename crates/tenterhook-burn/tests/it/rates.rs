@@ -1,23 +1,23 @@
-//! Learning rates: schedules, and what controllers make of them.
+//! Learning rates: schedules, and changes by controllers.
 
 use tenterhook::schedule::{Plateau, from_fn};
 use tenterhook::{Decision, closure};
 use tenterhook_burn::{Burn, Optimizer, Schedule};
 
-use crate::lab::{Bench, Numbers, Seen, Slope, epochs, numbers, numbers_of, sgd, trainer};
+use crate::lab::{Bench, Numbers, SharedVec, Slope, epochs, numbers, numbers_of, sgd, trainer};
 
 /// Halves the learning rate after every step.
 fn halving() -> Optimizer {
     sgd(1.0).schedule(Schedule::per_step(from_fn(|tick| 0.5_f64.powf(tick.count as f64))))
 }
 
-/// Trains on gradients of 1, and yields the learning rates that the steps used.
+/// Trains on gradients of 1, and returns the learning rates of the steps.
 fn rates(
     slope: &mut Burn<Slope>,
     steps: usize,
     decide: impl Fn(u64) -> Decision + Send + 'static,
 ) -> Vec<f64> {
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let see = seen.clone();
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(closure::on_train_batch_start("decide", move |cx| decide(cx.batch.index))).unwrap();
@@ -27,7 +27,7 @@ fn rates(
 }
 
 #[test]
-fn a_schedule_is_asked_after_every_step() {
+fn a_schedule_steps_after_every_optimizer_step() {
     let bench = Bench::new();
     let mut slope = bench.slope().with_optimizers(|_| Ok(halving().into()));
     assert_eq!(rates(&mut slope, 4, |_| Decision::CONTINUE), [1.0, 0.5, 0.25, 0.125]);
@@ -44,7 +44,7 @@ fn a_controllers_factor_stays_through_the_schedule() {
 }
 
 #[test]
-fn a_controllers_learning_rate_is_what_the_schedule_goes_on_from() {
+fn a_schedule_continues_from_the_learning_rate_that_a_controller_set() {
     let bench = Bench::new();
     let mut slope = bench.slope().with_optimizers(|_| Ok(halving().into()));
     let decide = |batch| if batch == 2 { Decision::set_lr(8.0) } else { Decision::CONTINUE };
@@ -74,11 +74,11 @@ fn a_plateau_of_the_metric_lowers_the_learning_rate() {
         (plateau.factor, plateau.patience) = (0.5, 1);
         Ok(sgd(1.0).schedule(Schedule::on_plateau_of("val/loss", plateau)).into())
     });
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let see = seen.clone();
     let mut trainer = trainer(epochs(6));
     trainer.add_hook(closure::on_step_end("see", move |cx| see.push(cx.lr))).unwrap();
     trainer.fit(&mut slope, &mut numbers(&[Numbers([1.0, 1.0], [1.0])])).unwrap();
-    // The first value is the best there is; the second without improvement after it is one too many.
+    // The first value is the best; the second without improvement after it exceeds the patience.
     assert_eq!(seen.take(), [1.0, 1.0, 1.0, 0.5, 0.5, 0.25]);
 }

@@ -1,4 +1,4 @@
-//! A resumed run ends up with the same bits as one that was never interrupted.
+//! A resumed run ends with the same bits as an uninterrupted one.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use burn::optim::AdamWConfig;
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::module::{Horizon, OptimizerState};
-use tenterhook::moment::FixedClock;
+use tenterhook::run_context::FixedClock;
 use tenterhook::schedule::Cosine;
 use tenterhook::{Module as _, Settings, TensorMap};
 use tenterhook_burn::{Burn, Group, Optimizer, Schedule};
 
 use crate::lab::{Bench, Net, epochs, trainer, weights};
 
-/// `AdamW` with a group of its own for biases, along a cosine.
+/// `AdamW` with a group for biases and a cosine schedule.
 fn module(bench: &Bench, seed: u64) -> Burn<Net> {
     bench.burn(bench.net(seed)).with_optimizers(|_| {
         let plain = AdamWConfig::new().with_weight_decay(0.0).build();
@@ -25,12 +25,12 @@ fn module(bench: &Bench, seed: u64) -> Burn<Net> {
     })
 }
 
-/// Three epochs of four batches with a checkpoint after every step, from the beginning or from one of them.
+/// Three epochs of four batches with a checkpoint after every step, from the start or from one of the checkpoints.
 fn run(bench: &Bench, seed: u64, root: &Path, from: Option<&Path>) -> TensorMap {
     let settings = Settings {
         seed: 9,
-        limit_val_batches: Some(tenterhook::settings::Amount::Count(0)),
-        // So that each checkpoint is durable before the next, and says so, however quick the disk is.
+        limit_val_batches: Some(tenterhook::settings::BatchLimit::Count(0)),
+        // Each checkpoint is durable before the next, also on a slow disk.
         background_saves: false,
         ..epochs(3)
     };
@@ -50,7 +50,7 @@ fn run(bench: &Bench, seed: u64, root: &Path, from: Option<&Path>) -> TensorMap 
     weights(&module)
 }
 
-/// Copies the checkpoints of the first steps: what a run would find that ended then.
+/// Copies the checkpoints of the first steps, as of a run that ended then.
 fn copy_first(steps: u64, from: &Path, to: &Path) {
     for checkpoint in (1..=steps).map(|step| format!("epoch={}-step={step}", (step - 1) / 4)) {
         std::fs::create_dir(to.join(&checkpoint)).unwrap();
@@ -62,14 +62,14 @@ fn copy_first(steps: u64, from: &Path, to: &Path) {
 }
 
 #[test]
-fn half_the_steps_and_the_other_half_in_a_new_module_are_all_of_them() {
+fn a_resumed_run_ends_with_the_same_bits_as_an_uninterrupted_one() {
     let bench = Bench::new();
     let root = tempfile::tempdir().unwrap();
     let whole = run(&bench, 1, root.path(), None);
     for (checkpoint, steps) in [("epoch=0-step=3", 3), ("epoch=1-step=6", 6), ("epoch=1-step=8", 8)] {
         let elsewhere = tempfile::tempdir().unwrap();
         copy_first(steps, root.path(), elsewhere.path());
-        // Other first weights, so that nothing but the checkpoint can make them the same.
+        // Other initial weights, so that only the checkpoint can make them equal.
         let resumed = run(&bench, 2, elsewhere.path(), Some(&elsewhere.path().join(checkpoint)));
         assert_eq!(resumed, whole, "{checkpoint}");
         for file in ["state.json", "weights.safetensors", "optimizer.safetensors"] {
@@ -133,7 +133,7 @@ fn state_of_other_parameters_than_the_optimizers_have_is_an_error_that_names_the
 }
 
 #[test]
-fn state_from_before_optimizers_said_what_they_do_not_remember_is_loaded() {
+fn state_in_the_format_without_the_untouched_parameters_is_loaded() {
     let bench = Bench::new();
     let (mut module, whole) = with_state(&bench);
     let mut old = whole.clone();
@@ -144,7 +144,7 @@ fn state_from_before_optimizers_said_what_they_do_not_remember_is_loaded() {
 }
 
 #[test]
-fn a_parameter_that_no_gradient_has_reached_is_known_to_have_no_state() {
+fn a_parameter_without_gradients_is_saved_as_untouched() {
     let bench = Bench::new();
     let mut module = module(&bench, 1);
     module.configure_optimizers(Horizon { steps: Some(9), epochs: Some(1) }).unwrap();

@@ -1,14 +1,14 @@
-//! A snapshot holds what was there when it was taken, whatever training does meanwhile.
+//! Snapshots keep the state of the moment at which they were taken.
 
 use burn::optim::AdamWConfig;
-use tenterhook::module::{OptimizerState, Saved, Wanted};
+use tenterhook::module::{OptimizerState, SnapshotData, SnapshotParts};
 use tenterhook::tensors::Buffers;
 use tenterhook::{Module as _, TensorMap};
 use tenterhook_burn::{Burn, Optimizer};
 
 use crate::lab::{Bench, Net, Numbers, epochs, numbers, trainer};
 
-const ALL: Wanted = Wanted { weights: true, optimizers: true, gradients: true };
+const ALL: SnapshotParts = SnapshotParts { weights: true, optimizers: true, gradients: true };
 
 fn module(bench: &Bench) -> Burn<Net> {
     bench
@@ -16,9 +16,9 @@ fn module(bench: &Bench) -> Burn<Net> {
         .with_optimizers(|_| Ok(Optimizer::new("adamw", AdamWConfig::new().build(), 0.01).into()))
 }
 
-/// Everything, copied at once.
-fn copied(module: &Burn<Net>) -> Saved {
-    Saved {
+/// A copy of all parts.
+fn copied(module: &Burn<Net>) -> SnapshotData {
+    SnapshotData {
         weights: module.weights().unwrap(),
         optimizers: module.optimizer_state().unwrap(),
         gradients: module.gradients_state().unwrap(),
@@ -29,14 +29,14 @@ fn train(module: &mut Burn<Net>, bench: &Bench) {
     trainer(epochs(1)).fit(module, &mut bench.pairs()).unwrap();
 }
 
-/// One backward pass, whose gradients stay.
+/// One backward pass.
 fn backward(module: &mut Burn<Net>, bench: &Bench) {
     let loss = module.loss(&crate::lab::Pairs::new(&[1, 2, 3], &bench.device));
     module.backward(&loss.into(), 1.0).unwrap();
 }
 
 #[test]
-fn what_is_read_after_more_training_is_what_was_there_before_it() {
+fn a_snapshot_read_after_more_training_holds_the_state_before_it() {
     let bench = Bench::new();
     let mut module = module(&bench);
     train(&mut module, &bench);
@@ -59,7 +59,7 @@ fn what_is_read_after_more_training_is_what_was_there_before_it() {
 }
 
 #[test]
-fn only_what_is_wanted_is_in_it() {
+fn a_snapshot_holds_only_the_wanted_parts() {
     let bench = Bench::new();
     let mut module = module(&bench);
     train(&mut module, &bench);
@@ -69,7 +69,7 @@ fn only_what_is_wanted_is_in_it() {
         [(true, false, false), (false, true, false), (false, false, true), (false, false, false)]
     {
         let read = module
-            .snapshot(Wanted { weights, optimizers, gradients })
+            .snapshot(SnapshotParts { weights, optimizers, gradients })
             .unwrap()
             .read(&Buffers::default())
             .unwrap();
@@ -81,7 +81,7 @@ fn only_what_is_wanted_is_in_it() {
 }
 
 #[test]
-fn a_module_that_lost_its_model_says_so_instead_of_saving_nothing() {
+fn saving_a_module_that_lost_its_model_is_an_error() {
     let bench = Bench::new();
     let mut slope = bench.slope().with_optimizers(|_| Ok(Optimizer::new("bad", bad::Bad, 1.0).into()));
     let batch = [Numbers([1.0; 2], [1.0])];
@@ -90,7 +90,7 @@ fn a_module_that_lost_its_model_says_so_instead_of_saving_nothing() {
     let said = [
         slope.weights().err(),
         slope.optimizer_state().err(),
-        slope.snapshot(Wanted::default()).err(),
+        slope.snapshot(SnapshotParts::default()).err(),
         slope.load_weights(&TensorMap::default()).err(),
     ];
     for error in said {

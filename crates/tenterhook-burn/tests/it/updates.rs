@@ -1,10 +1,10 @@
-//! Update hooks change what the optimizer uses.
+//! Update hooks change the gradients that the optimizer uses.
 
 use burn::tensor::Tensor;
 use tenterhook::{ClipRule, Gradients, HookResult, HookSpec, Policy, Update, UpdateHook, closure, hook};
 use tenterhook_burn::{BurnGradient, BurnGradients, MapGradient};
 
-use crate::lab::{Bench, Numbers, Seen, epochs, numbers, numbers_of, sgd, trainer};
+use crate::lab::{Bench, Numbers, SharedVec, epochs, numbers, numbers_of, sgd, trainer};
 
 /// Halves the gradients of one parameter, or of all.
 struct Halve(Option<&'static str>);
@@ -27,7 +27,7 @@ impl UpdateHook for Halve {
 fn halved(name: Option<&'static str>) -> (Vec<f64>, (Vec<f32>, Vec<f32>)) {
     let bench = Bench::new();
     let mut slope = bench.slope().with_optimizers(|_| Ok(sgd(1.0).into()));
-    let norms = Seen::new();
+    let norms = SharedVec::new();
     let see = norms.clone();
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(Halve(name)).unwrap();
@@ -48,7 +48,7 @@ fn one_gradient_can_be_changed_by_name() {
     assert!((norms[0] - 52.0_f64.sqrt()).abs() < 1e-6, "{norms:?}");
 }
 
-/// Trains one step on Burn's own gradients, changed by this; what the parameters are then, or why it failed.
+/// Trains one step on gradients that this hook changes. Returns the parameters or the error.
 fn changed(
     change: impl FnMut(&mut Gradients<'_>) -> HookResult + Send + 'static,
 ) -> Result<(Vec<f32>, Vec<f32>), String> {
@@ -68,7 +68,7 @@ fn changed(
 }
 
 #[test]
-fn burns_own_tensors_can_take_the_place_of_gradients() {
+fn gradients_can_be_replaced_by_burn_tensors() {
     struct Signs;
     impl MapGradient for Signs {
         fn map<const D: usize>(&mut self, name: &str, gradient: Tensor<D>) -> Tensor<D> {
@@ -105,7 +105,7 @@ fn another_shape_or_element_type_is_refused_by_name() {
 }
 
 #[test]
-fn what_is_dropped_stays_as_it_is_and_what_is_replaced_is_used() {
+fn removed_gradients_update_nothing_and_replaced_ones_are_used() {
     let moved = changed(|gradients| {
         gradients.get("inner.bias")?.remove();
         assert!(!gradients.contains("inner.bias"));
@@ -117,7 +117,7 @@ fn what_is_dropped_stays_as_it_is_and_what_is_replaced_is_used() {
 }
 
 #[test]
-fn a_failing_hook_leaves_burns_gradients_as_they_were() {
+fn a_failing_hook_leaves_the_gradients_unchanged() {
     struct Spoils(u32);
     #[hook]
     impl UpdateHook for Spoils {

@@ -1,4 +1,4 @@
-//! Weights in files, by name.
+//! Weights in files.
 
 use burn::module::Module;
 use burn::tensor::Tensor;
@@ -34,7 +34,7 @@ fn loaded_weights_are_trained_on() {
     let report = trainer(epochs(1)).fit(&mut module, &mut bench.pairs()).unwrap();
     assert!(report.notices.is_empty(), "{:?}", report.notices);
     for (name, tensor) in weights(&module).iter() {
-        assert_ne!(Some(tensor), loaded.get(name).ok(), "`{name}` stands still");
+        assert_ne!(Some(tensor), loaded.get(name).ok(), "`{name}` is not trained");
     }
 }
 

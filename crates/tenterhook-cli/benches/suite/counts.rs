@@ -1,4 +1,4 @@
-//! What repeats itself and can be held to a target: instructions and allocations, as valgrind's callgrind counts them.
+//! Reproducible measurements with targets: instructions and allocations, counted by callgrind.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use crate::callgrind::valgrind;
 use crate::measure::{Effort, Result};
 use crate::table::Line;
 
-/// What a step costs in steady state: a training of `few` steps and one of so many `more` differ by it. Both are
-/// counted at once, which changes no count.
+/// The count per step in steady state: the difference between trainings of `few` and of `few + more` steps, divided by
+/// `more`. Both run in parallel, which does not change the counts.
 pub fn per_step(few: u64, more: u64, count: impl Fn(u64) -> Result<u64> + Sync) -> Result<f64> {
     let counted = |steps| count(steps).map_err(|error| error.to_string());
     let (short, long) = std::thread::scope(|scope| {
@@ -35,12 +35,12 @@ pub fn instructions(_: Effort) -> Result<Vec<Line>> {
         let (ours, theirs) = (of("trainer")?, of("raw")?);
         let what = format!("trainer against raw Burn loop, built-in {name}, one thread, instructions");
         let note = format!("{:.1} million in a raw step", theirs / 1e6);
-        Ok(Line::counted(what, "×", ours / theirs, 1.005).noting(note))
+        Ok(Line::counted(what, "×", ours / theirs, 1.005).with_note(note))
     };
     Ok(vec![line("gpt", "GPT", 1, 1)?, line("cnn", "CNN", 2, 8)?])
 }
 
-/// Of the tiny model, over as many steps as come between two lines of the log, so that one of them counts.
+/// Allocations of the tiny model, over as many steps as between two lines of the log, so that one line is included.
 pub fn allocations(_: Effort) -> Result<Vec<Line>> {
     valgrind::version()?;
     let of = |how: &str| per_step(200, 50, |steps| allocated("tiny", how, steps));
@@ -51,21 +51,21 @@ pub fn allocations(_: Effort) -> Result<Vec<Line>> {
         )
         .into());
     }
-    // Without the line.
+    // Without a line of the log.
     let alone = per_step(205, 40, |steps| allocated("nothing", "trainer", steps))?;
     let what = "allocations per step in steady state, no hooks, Linear 32→2";
     Ok(vec![
-        Line::counted(what, "", trainer, raw).noting("the target is what a raw Burn loop makes"),
+        Line::counted(what, "", trainer, raw).with_note("the target is what a raw Burn loop makes"),
         Line::counted("allocations of the trainer itself, between two lines of the log", "", alone, 0.0),
     ])
 }
 
-/// How often a whole training asks Rust's allocator for memory.
+/// The number of allocations of a whole training.
 fn allocated(what: &str, how: &str, steps: u64) -> Result<u64> {
     let profile = tempfile::NamedTempFile::new()?;
     valgrind::count_into(&std::env::current_exe()?, &arguments(what, how, steps), profile.path())?;
     let profile = std::fs::read_to_string(profile.path())?;
-    // Of mimalloc, which is not inlined; what stands between it and Rust sometimes is.
+    // Functions of mimalloc are not inlined, those between it and Rust sometimes are.
     let asks = |name: &str| matches!(name, "mi_malloc_aligned" | "mi_zalloc_aligned" | "mi_realloc_aligned");
     match calls(&profile, asks) {
         0 => Err("no call of mimalloc is in callgrind's profile; was the program stripped?".into()),
@@ -73,8 +73,8 @@ fn allocated(what: &str, how: &str, steps: u64) -> Result<u64> {
     }
 }
 
-/// How often functions of such names are called, in a profile of callgrind. Names are written once: `(7) name`, then
-/// `(7)`; `cfn=` says who is called, and the line of `calls=` behind it how often.
+/// The number of calls of some functions in a callgrind profile. A name is written once, as `(7) name`, and then as
+/// `(7)`; `cfn=` names the called function, and the `calls=` line after it has the count.
 fn calls(profile: &str, wanted: impl Fn(&str) -> bool) -> u64 {
     let mut names = BTreeMap::new();
     let (mut called, mut sum) = (false, 0);

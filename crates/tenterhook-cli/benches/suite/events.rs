@@ -1,31 +1,31 @@
-//! What an event costs in a loop of somebody's own.
+//! The cost of an event in a custom loop.
 
 use std::time::Instant;
 
 use crate::callgrind::{Costs, Scenario, valgrind};
-use crate::measure::{Effort, Measured, Result, in_turns};
+use crate::measure::{Effort, Measured, Result, alternate};
 use crate::own_loop::OwnLoop;
 use crate::table::Line;
 
-/// One loop and nothing else.
+/// Runs one loop.
 pub fn run(kind: &str, hooks: usize, iterations: u64) -> Result<()> {
     let scenario = Scenario::parse(kind, hooks).ok_or("empty, unwanted, delivered or accounted?")?;
     Ok(OwnLoop::new(scenario)?.run(scenario, iterations)?)
 }
 
-/// Instructions; `tests/cost.rs` in core holds them to the same target.
+/// Counts instructions; `tests/cost.rs` in core has the same target.
 pub fn unwanted(_: Effort) -> Result<Vec<Line>> {
     valgrind::version()?;
     let costs = Costs::counted(&std::env::current_exe()?)?;
     let line = |hooks: usize| {
         let cost = costs.of(Scenario::Unwanted(hooks)).ok_or("it was not counted")?;
-        let what = format!("event nobody wants, {hooks} idle hooks");
+        let what = format!("event without receivers, {hooks} idle hooks");
         Ok(Line::counted(what, "instructions", (cost * 100.0).round() / 100.0, 8.0))
     };
     [0, 100].into_iter().map(line).collect()
 }
 
-/// Without keeping account of what hooks cost.
+/// Without cost accounting.
 pub fn delivered(effort: Effort) -> Result<Vec<Line>> {
     let line = |(hooks, target)| {
         let what = format!("delivering to {hooks} no-op hooks, accounting off");
@@ -39,8 +39,7 @@ pub fn delivered(effort: Effort) -> Result<Vec<Line>> {
     [(1, 12.0), (10, 60.0), (100, 600.0)].into_iter().map(line).collect()
 }
 
-/// Keeping account, as a run does: calls are counted, and of the deliveries after the first thousand one in sixteen is
-/// timed.
+/// With cost accounting, as in a run: all calls are counted, and after the first thousand, one in sixteen is timed.
 pub fn accounted(effort: Effort) -> Result<Vec<Line>> {
     let line = |(hooks, target)| {
         let what = format!("the same to {hooks}, accounting on, one in 16 timed");
@@ -54,9 +53,9 @@ pub fn accounted(effort: Effort) -> Result<Vec<Line>> {
     [(1, 20.0), (10, 80.0), (100, 700.0)].into_iter().map(line).collect()
 }
 
-/// Nanoseconds of an event over an empty loop.
+/// Nanoseconds per event, minus those of an empty loop.
 fn over_an_empty_loop(effort: Effort, scenario: Scenario, hooks: usize) -> Result<Measured> {
-    // Over within a slice of the scheduler, so that on a busy machine most rounds are not interrupted.
+    // Shorter than a time slice of the scheduler, so that most rounds are not interrupted.
     let iterations = 100_000 / hooks as u64;
     let timed = |scenario: Scenario| -> Result<_> {
         let mut own = OwnLoop::new(scenario)?;
@@ -68,5 +67,5 @@ fn over_an_empty_loop(effort: Effort, scenario: Scenario, hooks: usize) -> Resul
     };
     let (mut event, mut empty) = (timed(scenario)?, timed(Scenario::Empty)?);
     let over = |event: f64, empty: f64| (event - empty) * 1e9;
-    in_turns(effort.rounds(301), [&mut event, &mut empty], over)
+    alternate(effort.rounds(301), [&mut event, &mut empty], over)
 }

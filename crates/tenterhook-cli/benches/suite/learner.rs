@@ -1,5 +1,4 @@
-//! Against Burn's own `Learner`: in `benches/learner`, a package apart, because it needs parts of Burn that nothing else
-//! here does.
+//! Comparison with Burn's own `Learner`, in the separate package `benches/learner`, because it needs more features of Burn.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,26 +7,26 @@ use serde::Deserialize;
 
 use crate::callgrind::valgrind;
 use crate::counts::per_step;
-use crate::measure::{Effort, Measured, Result, in_turns};
+use crate::measure::{Effort, Measured, Result, alternate};
 use crate::table::Line;
 
-/// What that program says of one training.
+/// The output of that program for one training.
 #[derive(Clone, Copy, Deserialize)]
 struct Trained {
     seconds_per_step: f64,
-    /// The most memory that was in use at a time, and the most that the system gave the process.
+    /// Peak memory in use, and peak resident memory.
     in_use_kib: f64,
     resident_kib: f64,
 }
 
-/// Builds it where it is not built yet.
+/// Builds the program if necessary.
 fn program() -> Result<PathBuf> {
     let package = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/learner");
     let target = std::env::var_os("TENTERHOOK_LEARNER_TARGET")
         .map_or_else(|| PathBuf::from(package).join("target"), PathBuf::from);
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--release", "--locked", "--target-dir"]).arg(&target).current_dir(package);
-    // What was told to this program's cargo is not meant for that one.
+    // Flags of this build are not meant for that one.
     let built = cargo.env_remove("RUSTFLAGS").stdout(Stdio::null()).status()?;
     if !built.success() {
         return Err(format!("{cargo:?}: {built}").into());
@@ -59,14 +58,14 @@ pub fn measure(effort: Effort) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// The trainer against the `Learner`: seconds per step as they were to be compared, and the ratios of the peaks of memory.
+/// The trainer compared with the `Learner`: time per step, and ratios of peak memory.
 struct Compared {
     times: Measured,
     in_use: Measured,
     resident: Measured,
 }
 
-/// Trains by turns, each time in a process of its own.
+/// Trains with both alternately, each time in a new process.
 fn compared(
     program: &Path,
     rounds: usize,
@@ -80,7 +79,7 @@ fn compared(
         Ok(one.seconds_per_step)
     };
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    let times = in_turns(
+    let times = alternate(
         rounds,
         [&mut || train("trainer", &mut ours), &mut || train("learner", &mut theirs)],
         compare,

@@ -1,16 +1,16 @@
-//! What everything costs, in one table, each line with the command that measures it again.
+//! The benchmark suite: one table, each line with the command that measures it.
 //!
 //! ```text
 //! cargo bench                        every row
 //! cargo bench -- step startup        these rows
-//! cargo bench -- --list              the rows there are
+//! cargo bench -- --list              list the rows
 //! cargo bench -- --quick             with few rounds
-//! cargo bench -- --json              the numbers, for programs
-//! cargo bench -- --held              what is counted and not timed; fails when a target is missed
-//! cargo bench -- run tiny raw 1000   one training and nothing else, to look at with other tools
+//! cargo bench -- --json              print JSON
+//! cargo bench -- --held              only counts, not times; fails when a target is missed
+//! cargo bench -- run tiny raw 1000   one training, for profilers and other tools
 //! ```
 //!
-//! Times are reported and decide nothing. Method and results: `docs/performance.md`.
+//! Times are reported, but have no pass or fail. Method and results: `docs/explanation/performance.md`.
 
 mod counts;
 mod events;
@@ -34,15 +34,15 @@ use std::process::{Command, ExitCode, Stdio};
 use measure::{Effort, Result};
 use table::{Line, table};
 
-/// As in `tenter`.
+/// The allocator of `tenter`.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Something that is measured for itself, in a process of its own.
+/// A measurement that runs in its own process.
 struct Row {
     name: &'static str,
     about: &'static str,
-    /// Counts, which may be held to their targets.
+    /// Counts are checked against their targets.
     counted: bool,
     measure: fn(Effort) -> Result<Vec<Line>>,
 }
@@ -56,14 +56,14 @@ const fn counted(name: &'static str, about: &'static str, measure: fn(Effort) ->
 }
 
 const ROWS: [Row; 13] = [
-    counted("unwanted", "an event nobody wants, in instructions over an empty loop", events::unwanted),
+    counted("unwanted", "an event without receivers, in instructions over an empty loop", events::unwanted),
     timed("delivered", "an event delivered to hooks that do nothing", events::delivered),
     timed("accounted", "the same while account is kept of what they cost", events::accounted),
     timed("step", "a training step without hooks, less that of a raw Burn loop", steps::step),
     timed("hooks", "the same with everyday hooks", steps::hooks),
     counted("instructions", "training steps of GPT and CNN against a raw Burn loop", counts::instructions),
     timed("models", "the same in time", steps::models),
-    // Its counts are not held: its program takes minutes to build.
+    // Not a count, because its program takes minutes to build.
     timed(
         "learner",
         "the same against Burn's own Learner, in time, instructions and memory",
@@ -76,24 +76,24 @@ const ROWS: [Row; 13] = [
     timed("allocator", "training of the GPT with other settings of the allocator", startup::allocator),
 ];
 
-/// What the command line says.
-struct Asked {
+/// The command line.
+struct Options {
     rows: Vec<String>,
     effort: Effort,
     json: bool,
     held: bool,
 }
 
-fn asked(arguments: &[String]) -> Result<Asked> {
-    let mut asked = Asked { rows: Vec::new(), effort: Effort { quick: false }, json: false, held: false };
+fn options(arguments: &[String]) -> Result<Options> {
+    let mut options = Options { rows: Vec::new(), effort: Effort { quick: false }, json: false, held: false };
     for argument in arguments {
         match argument.as_str() {
-            // Cargo says it to every benchmark.
+            // Cargo passes it to every benchmark.
             "--bench" => {}
-            "--quick" => asked.effort.quick = true,
-            "--json" => asked.json = true,
-            "--held" => asked.held = true,
-            name if ROWS.iter().any(|row| row.name == name) => asked.rows.push(name.to_owned()),
+            "--quick" => options.effort.quick = true,
+            "--json" => options.json = true,
+            "--held" => options.held = true,
+            name if ROWS.iter().any(|row| row.name == name) => options.rows.push(name.to_owned()),
             other => {
                 return Err(format!(
                     "`{other}` is neither a row (`--list` shows them) nor `--quick`, `--json` or `--held`"
@@ -102,10 +102,10 @@ fn asked(arguments: &[String]) -> Result<Asked> {
             }
         }
     }
-    Ok(asked)
+    Ok(options)
 }
 
-/// Measures a row in a process of its own, on one thread: what one row leaves behind does not burden the next.
+/// Measures a row in a new process on one thread, so that rows do not affect each other.
 fn measure_apart(row: &Row, effort: Effort) -> Vec<Line> {
     eprintln!("{}: {}", row.name, row.about);
     let measured = || -> Result<Vec<Line>> {
@@ -130,18 +130,19 @@ fn measure_here(name: &str, quick: bool) -> Result<()> {
     Ok(())
 }
 
-fn show(asked: &Asked) -> Result<ExitCode> {
-    let named = |row: &Row| asked.rows.iter().any(|name| name == row.name);
-    let usual = |row: &Row| row.counted || !asked.held;
-    let wanted = |row: &&Row| if asked.rows.is_empty() { usual(row) } else { named(row) };
-    let lines: Vec<_> = ROWS.iter().filter(wanted).flat_map(|row| measure_apart(row, asked.effort)).collect();
-    if asked.json {
+fn show(options: &Options) -> Result<ExitCode> {
+    let named = |row: &Row| options.rows.iter().any(|name| name == row.name);
+    let usual = |row: &Row| row.counted || !options.held;
+    let wanted = |row: &&Row| if options.rows.is_empty() { usual(row) } else { named(row) };
+    let lines: Vec<_> =
+        ROWS.iter().filter(wanted).flat_map(|row| measure_apart(row, options.effort)).collect();
+    if options.json {
         println!("{}", serde_json::to_string_pretty(&lines)?);
     } else {
         print!("{}", table(&lines));
     }
     let missed = |line: &&Line| line.measured.is_none() || (line.counted && line.holds() == Some(false));
-    if let Some(missed) = lines.iter().find(missed).filter(|_| asked.held) {
+    if let Some(missed) = lines.iter().find(missed).filter(|_| options.held) {
         eprintln!("{} does not keep its target", missed.what);
         return Ok(ExitCode::FAILURE);
     }
@@ -157,13 +158,13 @@ fn main() -> Result<ExitCode> {
         ["measure", name] => measure_here(name, false)?,
         ["measure", name, "--quick"] => measure_here(name, true)?,
         ["run", what, how, steps] => trainings::run(what, how, steps.parse()?)?,
-        // As core's example has it, so that both are counted by the same code.
+        // The arguments of core's example `cost`, so that the same code counts both.
         [event @ ("empty" | "unwanted" | "delivered" | "accounted"), hooks, iterations]
             if hooks.parse::<usize>().is_ok() =>
         {
             events::run(event, hooks.parse()?, iterations.parse()?)?;
         }
-        _ => return show(&asked(&arguments)?),
+        _ => return show(&options(&arguments)?),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,28 +1,28 @@
-//! Numbers out of rounds that take turns, so that what else the machine does falls on all sides.
+//! Measurements in alternating rounds, so that other load on the machine affects all sides equally.
 
 use std::error::Error;
 
 use serde::{Deserialize, Serialize};
 
-/// Why something could not be measured.
+/// The result of a measurement.
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// How often to measure.
+/// How thoroughly to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// A few rounds only, for a first look.
+    /// Only a few rounds.
     pub quick: bool,
 }
 
 impl Effort {
-    /// So many rounds, unless it is to be quick.
+    /// The number of rounds.
     pub fn rounds(self, thorough: usize) -> usize {
         if self.quick { thorough.min(5) } else { thorough }
     }
 }
 
-/// A median, and the interval that holds the true one with 95 % certainty, whatever the distribution: the order
-/// statistics of a sign test. From fewer than six rounds nothing so certain follows; the interval is their range.
+/// A median with its 95 % confidence interval for any distribution, from the order statistics of a sign test. With fewer
+/// than six rounds the interval is the range of the samples.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Measured {
     pub median: f64,
@@ -48,13 +48,13 @@ impl Measured {
         Ok(Measured { median, low: *low, high: *high, rounds: samples.len() })
     }
 
-    /// A count, which repeats itself.
+    /// A count, which is reproducible.
     pub fn counted(count: f64) -> Measured {
         Measured { median: count, low: count, high: count, rounds: 1 }
     }
 }
 
-/// How many of so many sorted samples lie outside of the interval, on each side.
+/// How many of the sorted samples are outside of the interval, on each side.
 fn outside(samples: usize) -> usize {
     let mut probability = 0.5_f64.powi(i32::try_from(samples).unwrap_or(i32::MAX));
     let (mut below, mut out) = (0.0, 0);
@@ -69,18 +69,18 @@ fn outside(samples: usize) -> usize {
     out
 }
 
-/// One way of doing something: what it took, in seconds.
+/// One of the compared sides: a measurement in seconds.
 pub type Side<'a> = &'a mut dyn FnMut() -> Result<f64>;
 
-/// Lets both sides take turns, once to warm up and then so many times; `compare` makes a sample of each turn.
-pub fn in_turns(
+/// Runs both sides alternately, after one warm-up round; `compare` makes a sample of each round.
+pub fn alternate(
     rounds: usize,
     [ours, theirs]: [Side<'_>; 2],
     compare: impl Fn(f64, f64) -> f64,
 ) -> Result<Measured> {
     let mut samples = Vec::with_capacity(rounds);
     for round in 0..=rounds {
-        // Who comes first changes, too.
+        // The order alternates, too.
         let (ours, theirs) = if round % 2 == 0 {
             let ours = ours()?;
             (ours, theirs()?)

@@ -1,21 +1,21 @@
-//! A module that does nothing, so that only the trainer itself is left of a training step.
+//! A module that does nothing, to measure the trainer alone.
 
 use tenterhook::module::{Horizon, Optimization, OptimizerState};
 use tenterhook::prelude::*;
 use tenterhook::tensors::TensorMap;
 use tenterhook::{GradientsMut, Module, OptimizerSource};
-use tenterhook::{Lr, ModelView, NamedTensors, ParamGroup, TensorSource};
+use tenterhook::{LrChange, ModelView, NamedTensors, ParamGroup, TensorSource};
 
 use crate::measure::Result;
 use crate::workload::{Given, Source, Span};
 
-/// No tensors, no optimizer's state, a loss of one.
+/// A module without tensors and optimizer state, whose loss is 1.
 #[derive(Default)]
 pub struct Nothing {
     none: NamedTensors,
 }
 
-/// A batch of nothing.
+/// An empty batch.
 #[derive(Clone)]
 pub struct Empty;
 
@@ -87,7 +87,7 @@ impl Module for Nothing {
     fn lr(&self, _: usize) -> f64 {
         1.0
     }
-    fn change_lr(&mut self, _: usize, _: Lr) -> ModuleResult {
+    fn change_lr(&mut self, _: usize, _: LrChange) -> ModuleResult {
         Ok(())
     }
     fn weights(&self) -> ModuleResult<TensorMap> {
@@ -104,7 +104,7 @@ impl Module for Nothing {
     }
 }
 
-/// Trains nothing: seconds per step.
+/// Trains, and returns the seconds per step.
 pub fn train(span: Span, trainer: &mut Trainer) -> Result<f64> {
     let (source, watch) = Source::new(vec![Empty], span);
     trainer.fit(&mut Nothing::default(), &mut Given::new(source))?;

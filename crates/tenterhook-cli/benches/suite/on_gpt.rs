@@ -1,4 +1,4 @@
-//! What points and hooks cost a training step of the built-in GPT, in instructions, as ratios to the step without them.
+//! The cost of hook points and hooks in a training step of the built-in GPT, as ratios of instructions.
 
 use tenterhook::prelude::*;
 use tenterhook_burn::burn::{
@@ -15,9 +15,9 @@ use crate::measure::{Effort, Result};
 use crate::table::Line;
 use crate::workload::{BuiltInGpt, Workload};
 
-/// What is counted: model, hook, against which model without hooks, by how much it may be more, and what it is.
+/// Model, hook, the model without hooks to compare with, the target, and a description.
 const COUNTED: [(&str, &str, &str, f64, &str); 5] = [
-    ("gpt", "trainer", "plain", 1.002, "29 points nobody listens to, against the GPT without points"),
+    ("gpt", "trainer", "plain", 1.002, "29 hook points without hooks, against the GPT without points"),
     ("gpt", "norms", "gpt", 1.03, "`gradient_monitor`, the norm of every gradient at every step, GPT"),
     ("gpt", "activations", "gpt", 1.15, "`activation_stats`, everything at every point and step, GPT"),
     (
@@ -30,8 +30,8 @@ const COUNTED: [(&str, &str, &str, f64, &str); 5] = [
     ("gpt", "natively", "gpt", 1.01, "the same on Burn's own tensors"),
 ];
 
-/// Of the first step, with what begins and ends a training: a step of the GPT takes callgrind half a minute, and these hooks do
-/// the same in each.
+/// Instructions of a training of one step. These hooks do the same in every step, and callgrind takes half a minute for
+/// each.
 fn first_step(model: &str, how: &str) -> Result<f64> {
     instructions_per_step(model, how, 0, 1)
 }
@@ -95,7 +95,7 @@ impl UpdateHook for OnHost {
     }
 }
 
-/// Multiplies every gradient by one, where Burn computes.
+/// Multiplies every gradient by one, on Burn's device.
 pub struct Natively;
 
 impl MapGradient for Natively {

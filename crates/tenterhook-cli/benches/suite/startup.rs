@@ -1,16 +1,16 @@
-//! How long `tenter` takes to its first step and to its help, and what its allocator is worth.
+//! The time until `tenter` runs its first step or prints its help, and the effect of its allocator.
 
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::measure::{Effort, Measured, Result, in_turns};
+use crate::measure::{Effort, Measured, Result, alternate};
 use crate::table::Line;
 
 const TENTER: &str = env!("CARGO_BIN_EXE_tenter");
 
-/// The task `digits` as it is, and a line as soon as the first batch is done.
+/// The task `digits` with a line after the first batch.
 const FIRST_STEP: &str = "[[hooks]]\nuse = \"console\"\nlog_every_n_batches = 1\n";
 
 pub fn measure(effort: Effort) -> Result<Vec<Line>> {
@@ -53,8 +53,8 @@ fn to_help() -> Result<f64> {
     Ok(began.elapsed().as_secs_f64())
 }
 
-/// What `MIMALLOC_PURGE_DELAY=-1` (give nothing back to the system) changes for the GPT. The allocator itself is chosen
-/// when a program is built.
+/// The effect of `MIMALLOC_PURGE_DELAY=-1` (return no memory to the system) on the GPT. The allocator itself is chosen at
+/// compile time.
 pub fn allocator(effort: Effort) -> Result<Vec<Line>> {
     let train = |delay: Option<&str>| -> Result<f64> {
         let mut child = Command::new(std::env::current_exe()?);
@@ -67,6 +67,6 @@ pub fn allocator(effort: Effort) -> Result<Vec<Line>> {
             .ok_or_else(|| "it did not train".into())
     };
     let ratio = |ours: f64, theirs: f64| ours / theirs;
-    let never = in_turns(effort.rounds(11), [&mut || train(Some("-1")), &mut || train(None)], ratio)?;
+    let never = alternate(effort.rounds(11), [&mut || train(Some("-1")), &mut || train(None)], ratio)?;
     Ok(vec![Line::new("built-in GPT with `MIMALLOC_PURGE_DELAY=-1`, against without", "×", never, None)])
 }

@@ -1,6 +1,6 @@
-//! What a training step takes, in time, against one without trainer or without hook.
+//! The time of a training step, compared with one without trainer or without hooks.
 
-use crate::measure::{Effort, Measured, Result, in_turns};
+use crate::measure::{Effort, Measured, Result, alternate};
 use crate::table::Line;
 use crate::trainings::{self, How, train};
 use crate::workload::{BuiltInCnn, BuiltInGpt, Deep, Span, Tiny, Workload};
@@ -11,7 +11,7 @@ fn compared<W: Workload>(
     span: Span,
     compare: impl Fn(f64, f64) -> f64,
 ) -> Result<Measured> {
-    in_turns(rounds, [&mut || train::<W>(ours, span), &mut || train::<W>(theirs, span)], compare)
+    alternate(rounds, [&mut || train::<W>(ours, span), &mut || train::<W>(theirs, span)], compare)
 }
 
 fn microseconds_more(ours: f64, theirs: f64) -> f64 {
@@ -27,7 +27,7 @@ const SHORT: Span = Span::timed(1000, 100);
 /// Long enough for several checkpoints.
 const TINY: Span = Span::timed(5000, 500);
 
-/// How long a step of the tiny model takes, to be read beside what the trainer adds to it.
+/// The time per step of the tiny model, for comparison with the overhead of the trainer.
 fn of_raw_step() -> Result<String> {
     Ok(format!("a raw step takes {:.1} µs", train::<Tiny>(How::Raw, TINY)? * 1e6))
 }
@@ -38,7 +38,7 @@ pub fn step(effort: Effort) -> Result<Vec<Line>> {
     let alone = |_| Ok(trainings::nothing(How::Trainer, TINY)? * 1e6);
     let alone = (0..effort.rounds(31)).map(alone).collect::<Result<_>>()?;
     Ok(vec![
-        Line::new(what, "µs", more, Some(2.0)).noting(of_raw_step()?),
+        Line::new(what, "µs", more, Some(2.0)).with_note(of_raw_step()?),
         Line::new(
             "the trainer's own part of a step: a module that does nothing",
             "µs",

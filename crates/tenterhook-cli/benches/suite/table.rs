@@ -1,4 +1,4 @@
-//! The table that is printed: every line with its target, whether it holds, and how to measure it again.
+//! The printed table: each line with its result, its target and its command.
 
 use std::fmt::Write as _;
 
@@ -9,19 +9,19 @@ use crate::measure::Measured;
 /// One line of the table.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Line {
-    /// The row that measures it.
+    /// The row that measures this line.
     pub row: String,
-    /// What was measured.
+    /// A description.
     pub what: String,
-    /// Of the measured number and of the target.
+    /// The unit of the measurement and of the target.
     pub unit: String,
-    /// Absent where it could not be measured.
+    /// `None` if the measurement failed.
     pub measured: Option<Measured>,
-    /// At most this much; absent where the number is only reported.
+    /// The upper limit; `None` if the number is only reported.
     pub target: Option<f64>,
-    /// It is a count, which repeats itself and may be held to its target.
+    /// A count, which is reproducible and can be checked against its target.
     pub counted: bool,
-    /// Why it was not measured, or what else there is to say.
+    /// A remark, or why the measurement failed.
     pub note: Option<String>,
 }
 
@@ -43,12 +43,12 @@ impl Line {
         Line { counted: true, ..Line::new(what, unit, Measured::counted(count), Some(target)) }
     }
 
-    pub fn noting(mut self, note: impl Into<String>) -> Line {
+    pub fn with_note(mut self, note: impl Into<String>) -> Line {
         self.note = Some(note.into());
         self
     }
 
-    /// A row of which nothing could be measured.
+    /// A row whose measurement failed.
     pub fn missing(row: &str, why: impl Into<String>) -> Line {
         Line {
             row: row.to_owned(),
@@ -61,7 +61,7 @@ impl Line {
         }
     }
 
-    /// Whether the target is kept, where there is one.
+    /// Whether the target is met, if there is one.
     pub fn holds(&self) -> Option<bool> {
         Some(self.measured?.median <= self.target?)
     }
@@ -89,7 +89,7 @@ impl Line {
     }
 }
 
-/// Four digits that count, or all of a number that has more before its point.
+/// Four significant digits, or all digits before the point.
 fn short(number: f64) -> String {
     let digits: usize = match number.abs() {
         size if size >= 1000.0 => 0,
@@ -101,7 +101,7 @@ fn short(number: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// The lines as a table in Markdown that is a table to the eye, too.
+/// The lines as an aligned Markdown table.
 pub fn table(lines: &[Line]) -> String {
     let mut rows = vec![["row", "measured", "target", "holds", "measure it again"].map(str::to_owned)];
     rows.extend(lines.iter().map(Line::cells));

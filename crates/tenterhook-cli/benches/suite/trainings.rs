@@ -1,4 +1,4 @@
-//! The trainings that are measured, by name: what is trained, and how.
+//! The measured trainings, by name.
 
 use std::path::Path;
 
@@ -14,15 +14,15 @@ use crate::workload::{self, BuiltInCnn, BuiltInGpt, Deep, Span, Tiny, Workload};
 /// How a model is trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// By a Burn loop without a trainer.
+    /// A Burn loop without a trainer.
     Raw,
-    /// By the trainer without hooks.
+    /// The trainer without hooks.
     Trainer,
-    /// With what watches: console, jsonl, lr monitor, throughput.
+    /// With logging hooks: console, jsonl, lr monitor, throughput.
     Watched,
-    /// With what many have: console, jsonl, lr monitor, throughput, a checkpoint every 1,000 steps.
+    /// With common hooks: console, jsonl, lr monitor, throughput, a checkpoint every 1,000 steps.
     Hooks,
-    /// With these and a run directory.
+    /// With common hooks and a run directory.
     Recorded,
     /// With the gradient monitor at every step.
     Monitored,
@@ -32,9 +32,9 @@ pub enum How {
     Activations,
     /// With an update hook that changes every gradient in host memory.
     OnHost,
-    /// With one that does where Burn computes.
+    /// With an update hook that changes every gradient on Burn's device.
     Natively,
-    /// With a hook that allocates once per step, to see that this shows.
+    /// With a hook that allocates once per step, to check that the measurement detects it.
     Boxing,
 }
 
@@ -58,7 +58,7 @@ impl How {
     }
 }
 
-/// One training and nothing else; prints what a step took.
+/// Runs one training and prints the time per step.
 pub fn run(what: &str, how: &str, steps: u64) -> Result<()> {
     let known = || format!("`{how}` is none of {:?}", How::ALL.map(|(name, _)| name));
     let how = How::parse(how).ok_or_else(known)?;
@@ -76,13 +76,13 @@ pub fn run(what: &str, how: &str, steps: u64) -> Result<()> {
     Ok(())
 }
 
-/// Lets the trainer train nothing: seconds per step.
+/// Trains a module that does nothing, and returns the seconds per step.
 pub fn nothing(how: How, span: Span) -> Result<f64> {
     let files = tempfile::tempdir()?;
     nothing::train(span, &mut trainer(how, span, files.path())?)
 }
 
-/// Trains: seconds per step.
+/// Trains, and returns the seconds per step.
 pub fn train<W: Workload>(how: How, span: Span) -> Result<f64> {
     if how == How::Raw {
         return Ok(workload::raw::<W>(span));
@@ -91,9 +91,9 @@ pub fn train<W: Workload>(how: How, span: Span) -> Result<f64> {
     workload::trained::<W>(span, &mut trainer(how, span, files.path())?)
 }
 
-/// The trainer with its hooks, which write here.
+/// The trainer with its hooks, which write to this directory.
 fn trainer(how: How, span: Span, files: &Path) -> Result<Trainer> {
-    // What it prints is made and goes nowhere.
+    // Output is formatted but not printed.
     let mut trainer = Trainer::new(workload::settings(span))?.with_notices(|_| {}).without_introduction();
     let registry = Registry::default();
     let add = |trainer: &mut Trainer, name: &str, options: serde_json::Value| -> Result<()> {

@@ -1,4 +1,4 @@
-//! What is trained, by a raw Burn loop and by the trainer, on the same batches. Also used by `benches/learner`.
+//! Models and data, for a raw Burn loop and for the trainer. Also used by `benches/learner`.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -18,12 +18,12 @@ use tenterhook_burn::burn::{
     tensor::{Device, Tensor, TensorData, activation::relu},
 };
 use tenterhook_burn::{Burn, BurnCx, BurnModule, Loss, Optimizer, Step};
-use tenterhook_tasks::digits::Images;
+use tenterhook_tasks::digits::ImageBatch;
 use tenterhook_tasks::digits::model::{self, Classifier, ModelOptions};
 use tenterhook_tasks::text::TextBatch;
 use tenterhook_tasks::text::model::{Gpt, GptOptions};
 
-/// Losses are logged after so many steps.
+/// Steps between logged losses.
 const LOG_EVERY: u64 = 50;
 
 /// A model with its data and its optimizer.
@@ -35,26 +35,26 @@ pub trait Workload {
     fn model(device: &Device) -> Self::Model;
     fn batches(device: &Device) -> Vec<Self::Batch>;
     fn loss(model: &Self::Model, batch: &Self::Batch) -> Tensor<1>;
-    /// As Burn has it.
+    /// The Burn model.
     fn burns_optimizer() -> ModuleOptimizer {
         AdamWConfig::new().init()
     }
-    /// The same for the trainer.
+    /// The module for the trainer.
     fn optimizer() -> Optimizer {
         Optimizer::new("adamw", AdamWConfig::new().build(), Self::LR)
     }
 }
 
-/// The smallest there is, so that the loop around it shows: one layer, 32 to 2, with SGD.
+/// The smallest model, to measure the loop around it: one layer, 32 to 2, with SGD.
 pub struct Tiny;
-/// Fifty parameter tensors: 25 layers, 128 wide.
+/// Fifty parameter tensors: 25 layers of width 128.
 pub struct Deep;
 /// The language model of the task `text`.
 pub struct BuiltInGpt;
 /// The network of the task `digits`.
 pub struct BuiltInCnn;
 
-/// Layers one after the other.
+/// A sequence of layers.
 #[derive(Module, Debug)]
 pub struct Layers {
     layers: Vec<Linear>,
@@ -74,7 +74,7 @@ impl Layers {
     }
 }
 
-/// What goes in and what should come out.
+/// Inputs and targets.
 #[derive(Clone, Debug)]
 pub struct Pairs {
     x: Tensor<2>,
@@ -82,7 +82,7 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// A few batches of made-up numbers.
+    /// A few batches of synthetic data.
     fn some(rows: usize, [inputs, outputs]: [usize; 2], device: &Device) -> Vec<Pairs> {
         let numbers = |columns: usize, of: usize| {
             let numbers: Vec<_> =
@@ -172,25 +172,25 @@ impl Workload for BuiltInGpt {
 }
 
 impl Workload for BuiltInCnn {
-    type Batch = Images;
+    type Batch = ImageBatch;
     type Model = Classifier;
     const LR: f64 = 5e-3;
 
     fn model(device: &Device) -> Classifier {
         Classifier::new(&ModelOptions::default(), [8, 8], 10, device)
     }
-    fn batches(device: &Device) -> Vec<Images> {
+    fn batches(device: &Device) -> Vec<ImageBatch> {
         let image = |of: u32| ((0..64).map(|at| ((of * 31 + at * 7) % 97) as f32 / 97.0).collect(), of % 10);
         let images = |of: u32| (of * 32..of * 32 + 32).map(image).collect();
-        (0..8).map(|of| Images::new(images(of), [8, 8], device)).collect()
+        (0..8).map(|of| ImageBatch::new(images(of), [8, 8], device)).collect()
     }
-    fn loss(model: &Classifier, batch: &Images) -> Tensor<1> {
+    fn loss(model: &Classifier, batch: &ImageBatch) -> Tensor<1> {
         let logits = model.forward(batch.pixels().clone().autodiff());
         model::loss(logits, batch.labels().clone().autodiff())
     }
 }
 
-/// How many steps are made, and which of them are timed: from the beginning of one to that of another.
+/// The number of steps, and the range of steps that is timed.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     pub steps: u64,
@@ -199,18 +199,18 @@ pub struct Span {
 }
 
 impl Span {
-    /// So many steps are timed after others to warm up. One more begins, which ends the last of them.
+    /// Times a number of steps after warm-up. One more step starts, which ends the last timed one.
     pub const fn timed(steps: u64, warm_up: u64) -> Span {
         Span { steps: warm_up + steps + 1, from: warm_up, to: warm_up + steps }
     }
 
-    /// So many steps and no more; all but the last are timed.
+    /// Runs exactly this number of steps, and times all but the last.
     pub const fn of(steps: u64) -> Span {
         Span { steps, from: 0, to: steps.saturating_sub(1) }
     }
 }
 
-/// When the timed steps began and ended.
+/// When the timed steps started and ended.
 #[derive(Default)]
 pub struct Watch {
     began: Cell<Option<Instant>>,
@@ -218,7 +218,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// NaN where no step was timed.
+    /// NaN if no step was timed.
     pub fn seconds_per_step(&self, span: Span) -> f64 {
         match (self.began.get(), self.ended.get()) {
             (Some(began), Some(ended)) => (ended - began).as_secs_f64() / (span.to - span.from) as f64,
@@ -227,8 +227,8 @@ impl Watch {
     }
 }
 
-/// Gives the same few batches over and over, and looks at the clock when the first and the last timed step begin:
-/// what comes before and after training does not count, and no hook is needed to see it.
+/// Repeats the same few batches, and reads the clock when the first and the last timed step start. So neither setup nor
+/// teardown is measured, and no hook is needed.
 pub struct Source<B> {
     batches: Vec<B>,
     given: u64,
@@ -271,7 +271,7 @@ impl<B: Clone> Loader<B> for Source<B> {
     }
 }
 
-/// A source as a trainer takes it.
+/// A batch source as a data module.
 pub struct Given<B>(Option<Source<B>>);
 
 impl<B> Given<B> {
@@ -287,7 +287,7 @@ impl<B: Clone + 'static> DataModule<B> for Given<B> {
     }
 }
 
-/// Trains as somebody does who writes the loop: seconds per step.
+/// Trains with a hand-written loop, and returns the seconds per step.
 pub fn raw<W: Workload>(span: Span) -> f64 {
     let device = Device::flex();
     device.seed(0);
@@ -299,7 +299,7 @@ pub fn raw<W: Workload>(span: Span) -> f64 {
         let batch = source.give();
         let loss = W::loss(&model, &batch);
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
-        // As the trainer keeps them: a number where it lies in memory, without a copy of the tensor.
+        // Keeps losses as the trainer does: as scalars on the device.
         losses += Loss::from(loss.inner()).read();
         model = optimizer.step(W::LR, model, gradients);
     }
@@ -307,7 +307,7 @@ pub fn raw<W: Workload>(span: Span) -> f64 {
     watch.seconds_per_step(span)
 }
 
-/// The settings that make the trainer do the same.
+/// The settings with which the trainer does the same.
 pub fn settings(span: Span) -> Settings {
     Settings {
         max_steps: i64::try_from(span.steps).unwrap_or(i64::MAX),
@@ -316,7 +316,7 @@ pub fn settings(span: Span) -> Settings {
     }
 }
 
-/// Trains under this trainer, which has the settings above: seconds per step.
+/// Trains with this trainer, which has the settings above, and returns the seconds per step.
 pub fn trained<W: Workload>(span: Span, trainer: &mut Trainer) -> Result<f64, Box<dyn Error>> {
     let device = Device::flex();
     device.seed(0);

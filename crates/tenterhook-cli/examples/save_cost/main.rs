@@ -1,15 +1,15 @@
-//! What saving costs a training of ten million parameters with `AdamW`: how long training waits for a checkpoint that it
-//! writes itself (a plain save), how long for one that is written beside it, and what it loses until that one is durable.
+//! The cost of saving ten million parameters with `AdamW`: how long a plain save on the training thread takes, how long a
+//! background save blocks training, and how much it slows training down until it is durable.
 //!
 //! ```text
 //! cargo run --release --example save_cost                 in a temporary directory
-//! cargo run --release --example save_cost -- --json       the numbers, for programs
+//! cargo run --release --example save_cost -- --json       print JSON
 //! cargo run --release --example save_cost -- --in DIR     on another disk
 //! ```
 //!
-//! It fails when training waits more than a twentieth of a plain save, or when that and the following steps cost
-//! more than a fifth of it. With `--blocked` only the first decides: the second is a difference of times, and a busy machine
-//! shows in it. One training of each kind is enough for that.
+//! It fails if a background save blocks training for more than 1/20 of a plain save, or if blocking and slowdown together
+//! take more than 1/5 of it. `--blocked` checks only the first with one training of each kind, because the second depends
+//! on other load of the machine.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use serde::Serialize;
-use tenterhook::data::{Batches, Loading};
+use tenterhook::data::{Batches, DataLoaders};
 use tenterhook::prelude::*;
 use tenterhook_burn::burn::{
     self,
@@ -38,36 +38,36 @@ const HIDDEN: usize = 2304;
 const BATCH: usize = 32;
 /// Steps before anything is measured, steps between saves, and saves of a training.
 const WARM_UP: u64 = 5;
-const APART: u64 = 20;
+const INTERVAL: u64 = 20;
 const SAVES: u64 = 8;
-/// Trainings of each kind; they take turns, so that what else the machine does falls on both.
+/// Trainings of each kind. They alternate, so that other load affects both equally.
 const ROUNDS: usize = 3;
 
-/// How much of a plain save training may wait, alone and with what the following steps lose.
-const BLOCKED: f64 = 1.0 / 20.0;
-const IN_ALL: f64 = 1.0 / 5.0;
+/// Limits as fractions of a plain save: blocking alone, and with the slowdown of the following steps.
+const MAX_BLOCKED: f64 = 1.0 / 20.0;
+const MAX_TOTAL: f64 = 1.0 / 5.0;
 
-/// What happened when. There is one training at a time.
-static HAPPENED: Mutex<Vec<(Instant, What)>> = Mutex::new(Vec::new());
+/// The events of the current training, with their times.
+static EVENTS: Mutex<Vec<(Instant, Event)>> = Mutex::new(Vec::new());
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
-    /// A batch begins.
-    Begins,
-    /// A save was asked for.
-    Asked,
-    /// Training goes on after it.
-    GoesOn,
+enum Event {
+    /// A batch starts.
+    BatchStart,
+    /// A save is requested.
+    SaveRequested,
+    /// Training continues after it.
+    Continued,
     /// The save is durable.
     Durable,
 }
 
-fn happened() -> MutexGuard<'static, Vec<(Instant, What)>> {
-    HAPPENED.lock().unwrap_or_else(PoisonError::into_inner)
+fn events() -> MutexGuard<'static, Vec<(Instant, Event)>> {
+    EVENTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn note(what: What) {
-    happened().push((Instant::now(), what));
+fn note(what: Event) {
+    events().push((Instant::now(), what));
 }
 
 #[derive(Module, Debug)]
@@ -96,18 +96,18 @@ impl BurnModule for Mlp {
         Ok(MseLoss::new().forward(self.third.forward(hidden), batch.x.clone(), Reduction::Mean).into())
     }
 
-    /// Comes after all hooks, so after a save.
+    /// Runs after all hooks and saves.
     fn on_train_batch_end(&mut self, _: &mut BurnCx<'_, Mlp>) -> ModuleResult {
-        let mut happened = happened();
-        if happened.last().is_some_and(|(_, what)| *what == What::Asked) {
-            happened.push((Instant::now(), What::GoesOn));
+        let mut events = events();
+        if events.last().is_some_and(|(_, what)| *what == Event::SaveRequested) {
+            events.push((Instant::now(), Event::Continued));
         }
         Ok(())
     }
 }
 
-/// Trains, and saves every so often; each checkpoint replaces the one before.
-fn train(root: &Path, background: bool) -> Result<Vec<(Instant, What)>, Box<dyn Error>> {
+/// Trains with regular saves; each checkpoint replaces the one before.
+fn train(root: &Path, background: bool) -> Result<Vec<(Instant, Event)>, Box<dyn Error>> {
     let device = Device::flex();
     device.seed(0);
     let linear = |from, to| LinearConfig::new(from, to).init(&device);
@@ -122,8 +122,8 @@ fn train(root: &Path, background: bool) -> Result<Vec<(Instant, What)>, Box<dyn 
         Ok(Pairs { x: Tensor::from_data(TensorData::new(numbers, [samples.len(), INPUTS]), &device) })
     };
     let mut data =
-        Loading::new().train(Batches::new("train", (0..256).collect::<Vec<u64>>(), collate).size(BATCH));
-    let steps = WARM_UP + SAVES * APART;
+        DataLoaders::new().train(Batches::new("train", (0..256).collect::<Vec<u64>>(), collate).size(BATCH));
+    let steps = WARM_UP + SAVES * INTERVAL;
     let settings = Settings {
         max_steps: i64::try_from(steps)?,
         log_every_n_steps: 0,
@@ -131,25 +131,25 @@ fn train(root: &Path, background: bool) -> Result<Vec<(Instant, What)>, Box<dyn 
         ..Settings::default()
     };
     let mut trainer = Trainer::new(settings)?.with_checkpoints_in(root);
-    let begins = closure::on_train_batch_start("begins", |_| note(What::Begins));
+    let begins = closure::on_train_batch_start("begins", |_| note(Event::BatchStart));
     let save = closure::on_train_batch_end("save", |cx| {
-        // Half a stretch after the last one, so that there are quiet steps on both sides.
-        if cx.step < WARM_UP || (cx.step - WARM_UP) % APART != APART / 2 {
+        // In the middle of an interval, so that there are steps without saving on both sides.
+        if cx.step < WARM_UP || (cx.step - WARM_UP) % INTERVAL != INTERVAL / 2 {
             return Decision::CONTINUE;
         }
-        note(What::Asked);
+        note(Event::SaveRequested);
         let named = |step: u64| PathBuf::from(format!("step={step}"));
-        let replaces = cx.step.checked_sub(APART).map(named).into_iter().collect();
+        let replaces = cx.step.checked_sub(INTERVAL).map(named).into_iter().collect();
         let request = SaveRequest { path: Some(named(cx.step)), replaces, ..SaveRequest::default() };
         Decision::CONTINUE.request(Request::Save(request))
     });
-    let durable = closure::on_checkpoint_saved("durable", |_| note(What::Durable));
+    let durable = closure::on_checkpoint_saved("durable", |_| note(Event::Durable));
     trainer.add_hook(begins)?;
     trainer.add_hook(save)?;
     trainer.add_hook(durable)?;
-    happened().clear();
+    events().clear();
     trainer.fit(&mut module, &mut data)?;
-    Ok(std::mem::take(&mut *happened()))
+    Ok(std::mem::take(&mut *events()))
 }
 
 /// The times of one kind of training, in milliseconds.
@@ -163,14 +163,14 @@ struct Times {
 struct Save {
     /// How long training waited for it.
     blocked: f64,
-    /// The steps while it was written, without what training waited.
+    /// The steps while it was written, without the time that it blocked training.
     while_saving: Vec<f64>,
-    /// The steps without a save from the one before to the next: the machine may be slower at another time.
+    /// The steps without a save around it, because the speed of the machine may vary.
     quiet: Vec<f64>,
 }
 
 impl Save {
-    /// What the steps lost while it was written: what they took, less what as many quiet steps around it take in the mean.
+    /// The slowdown while it was written: the time of these steps, minus that of as many steps without a save.
     fn lost(&self) -> f64 {
         let usual = self.quiet.iter().sum::<f64>() / self.quiet.len() as f64;
         self.while_saving.iter().map(|step| step - usual).sum()
@@ -178,21 +178,21 @@ impl Save {
 }
 
 impl Times {
-    /// Takes a training in: a step lasts until the next one begins.
-    fn take_in(&mut self, happened: &[(Instant, What)]) {
+    /// Adds a training. A step lasts until the next one starts.
+    fn add(&mut self, events: &[(Instant, Event)]) {
         let milliseconds = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1e3;
         let (mut began, mut asked) = (None, None);
-        // Whether a save is being written, and whether one was when the step began.
+        // Whether a save is being written, now and when the step started.
         let (mut saving, mut within) = (false, false);
         let (mut waited, mut steps) = (0.0, 0);
         let mut saves: Vec<Save> = Vec::new();
         let mut quiet = Vec::new();
-        for (at, what) in happened {
+        for (at, what) in events {
             match what {
-                What::Asked => asked = Some(*at),
-                What::GoesOn => {
+                Event::SaveRequested => asked = Some(*at),
+                Event::Continued => {
                     waited = asked.take().map_or(0.0, |asked| milliseconds(asked, *at));
-                    // Between two saves the steps are around both.
+                    // Steps between two saves count for both.
                     if let Some(before) = saves.last_mut() {
                         before.quiet.extend_from_slice(&quiet);
                     }
@@ -200,8 +200,8 @@ impl Times {
                     saves.push(Save { blocked: waited, quiet, ..Save::default() });
                     saving = true;
                 }
-                What::Durable => saving = false,
-                What::Begins => {
+                Event::Durable => saving = false,
+                Event::BatchStart => {
                     let lasted = began.replace(*at).map(|began| milliseconds(began, *at) - waited);
                     steps += 1;
                     if let Some(lasted) = lasted.filter(|_| steps > WARM_UP) {
@@ -220,12 +220,12 @@ impl Times {
         self.saves.append(&mut saves);
     }
 
-    /// Something of every save.
+    /// A value of every save.
     fn of_saves(&self, of: impl Fn(&Save) -> f64) -> Vec<f64> {
         self.saves.iter().map(of).collect()
     }
 
-    /// Steps of all saves together.
+    /// The steps of all saves.
     fn steps(&self, of: impl Fn(&Save) -> &Vec<f64>) -> Vec<f64> {
         self.saves.iter().flat_map(|save| of(save).iter().copied()).collect()
     }
@@ -239,16 +239,16 @@ fn quantile(numbers: &[f64], share: f64) -> f64 {
     sorted.get(at).copied().unwrap_or(f64::NAN)
 }
 
-/// Everything in milliseconds; of saves the median.
+/// All times in milliseconds; medians over saves.
 #[derive(Serialize)]
 struct Measured {
     parameters: usize,
     saves: usize,
-    /// Training waited for a checkpoint that it wrote itself.
+    /// How long a plain save blocks training.
     plain_blocked: f64,
-    /// Training waited for a checkpoint that was written beside it.
+    /// How long a background save blocks training.
     background_blocked: f64,
-    /// What the following steps lost until it was durable.
+    /// The slowdown of the following steps until it is durable.
     background_lost: f64,
     blocked_share: f64,
     in_all_share: f64,
@@ -262,8 +262,8 @@ struct Measured {
 fn measure(root: &Path, rounds: usize) -> Result<Measured, Box<dyn Error>> {
     let (mut plain, mut background) = (Times::default(), Times::default());
     for round in 0..rounds {
-        plain.take_in(&train(&root.join(format!("plain{round}")), false)?);
-        background.take_in(&train(&root.join(format!("background{round}")), true)?);
+        plain.add(&train(&root.join(format!("plain{round}")), false)?);
+        background.add(&train(&root.join(format!("background{round}")), true)?);
     }
     let blocked = |times: &Times| quantile(&times.of_saves(|save| save.blocked), 0.5);
     let (plain_blocked, background_blocked) = (blocked(&plain), blocked(&background));
@@ -295,13 +295,13 @@ fn print(measured: &Measured) {
     println!("a plain save blocks training       {plain_blocked:>8.2}");
     println!(
         "a background save blocks it        {background_blocked:>8.2}  {}",
-        limit(measured.blocked_share, BLOCKED)
+        limit(measured.blocked_share, MAX_BLOCKED)
     );
     println!("the following steps lose           {background_lost:>8.2}");
     println!(
         "both together                      {:>8.2}  {}",
         measured.in_all_share * plain_blocked,
-        limit(measured.in_all_share, IN_ALL)
+        limit(measured.in_all_share, MAX_TOTAL)
     );
     println!("a step without a save, p50, p99    {:>8.2} {:>8.2}", measured.step_p50, measured.step_p99);
     println!(
@@ -332,6 +332,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     } else {
         print(&measured);
     }
-    let holds = measured.blocked_share <= BLOCKED && (blocked_alone || measured.in_all_share <= IN_ALL);
+    let holds =
+        measured.blocked_share <= MAX_BLOCKED && (blocked_alone || measured.in_all_share <= MAX_TOTAL);
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

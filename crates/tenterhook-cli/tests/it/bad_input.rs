@@ -1,17 +1,17 @@
-//! Every kind of bad input gets a clear error, exit code 2, no panic, and leaves nothing behind.
+//! Invalid input: a clear error, exit code 2, no panic, no files.
 
-use crate::tenter::Place;
+use crate::tenter::TestDir;
 
-/// Trains with this configuration and these files; it must be refused with all of these words.
+/// Trains with this configuration and these files, and expects an error with all of these texts.
 #[track_caller]
 fn refuses(config: &str, files: &[(&str, &[u8])], hints: &[&str]) {
-    let place = Place::new();
+    let dir = TestDir::new();
     for (name, bytes) in files {
-        place.write(name, bytes);
+        dir.write(name, bytes);
     }
-    place.write("c.toml", config);
-    place.run(&["train", "c.toml"]).refused(hints);
-    assert!(!place.path().join("runs").exists(), "half a run directory was made");
+    dir.write("c.toml", config);
+    dir.run(&["train", "c.toml"]).refused(hints);
+    assert!(!dir.path().join("runs").exists(), "half a run directory was made");
 }
 
 #[test]
@@ -76,14 +76,14 @@ fn missing_and_broken_data_name_the_file_and_the_fix() {
 
 #[test]
 fn a_missing_configuration_and_wrong_settings_on_the_command_line_are_refused() {
-    let place = Place::new();
-    place.run(&["train", "no.toml"]).refused(&["no.toml"]);
-    place.run(&["train", "--set", "trainer.max_epochs"]).refused(&["trainer.max_epochs", "="]);
-    place.run(&["train", "--set", "trainer.max_epochs=many"]).refused(&["--set trainer.max_epochs=many"]);
-    place.run(&["trian"]).refused(&["train"]);
-    let mut command = place.command(&["train"]);
+    let dir = TestDir::new();
+    dir.run(&["train", "no.toml"]).refused(&["no.toml"]);
+    dir.run(&["train", "--set", "trainer.max_epochs"]).refused(&["trainer.max_epochs", "="]);
+    dir.run(&["train", "--set", "trainer.max_epochs=many"]).refused(&["--set trainer.max_epochs=many"]);
+    dir.run(&["trian"]).refused(&["train"]);
+    let mut command = dir.command(&["train"]);
     command.env("TENTER__TRAINER__MAX_EPOCHS", "x");
     let ran: crate::tenter::Ran = command.output().expect("it runs").into();
     ran.refused(&["TENTER__TRAINER__MAX_EPOCHS"]);
-    assert!(!place.path().join("runs").exists());
+    assert!(!dir.path().join("runs").exists());
 }

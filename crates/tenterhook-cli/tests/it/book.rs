@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 use tenterhook_core::Event;
 
-use crate::tenter::Place;
+use crate::tenter::TestDir;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
@@ -164,7 +164,7 @@ fn the_summary_lists_every_page_once() {
 #[test]
 fn every_configuration_loads() {
     let mut refused = String::new();
-    let place = Place::new();
+    let place = TestDir::new();
     for page in pages() {
         for block in parse(&read(&page)).0.iter().filter(|block| block.is("toml")) {
             place.write("block.toml", &block.text);
@@ -195,7 +195,7 @@ fn every_command_runs() {
             blocks.iter().filter(|block| block.is("sh")).map(|block| (block.line, block.text.clone()));
         let mut commands: Vec<_> = hidden.chain(shown).collect();
         commands.sort();
-        let place = Place::new();
+        let place = TestDir::new();
         for (line, script) in commands {
             let mut shell = Command::new("sh");
             shell.args(["-e", "-c", &script]).current_dir(place.path()).stdin(std::process::Stdio::null());
@@ -255,7 +255,7 @@ fn check_generated(page: &str, expected: &str) {
 }
 
 fn printed(arguments: &[&str]) -> String {
-    Place::new().run(arguments).succeeded().stdout
+    TestDir::new().run(arguments).succeeded().stdout
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn the_page_of_events_lists_every_event() {
 
 #[test]
 fn the_page_of_files_lists_what_a_run_leaves() {
-    let place = Place::new();
+    let place = TestDir::new();
     let sinks = root().join("examples/sinks.toml");
     let few = [
         "--set",

@@ -4,15 +4,15 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::tenter::{Place, Ran};
+use crate::tenter::{Ran, TestDir};
 
-fn trained() -> Place {
-    let place = Place::new();
+fn trained() -> TestDir {
+    let dir = TestDir::new();
     let hooks = "[[hooks]]\nuse = \"checkpoint\"\nsave_top_k = -1\n\
                  [[hooks]]\nuse = \"checkpoint\"\nname = \"alone\"\nsave_weights_only = true\ndirpath = \"alone\"\n";
-    place.write("c.toml", format!("task = \"toy\"\n[trainer]\nmax_epochs = 2\n{hooks}"));
-    place.run(&["train", "c.toml", "--quiet"]).succeeded();
-    place
+    dir.write("c.toml", format!("task = \"toy\"\n[trainer]\nmax_epochs = 2\n{hooks}"));
+    dir.run(&["train", "c.toml", "--quiet"]).succeeded();
+    dir
 }
 
 fn document(ran: &Ran) -> Value {
@@ -21,8 +21,8 @@ fn document(ran: &Ran) -> Value {
 
 #[test]
 fn checkpoints_are_listed_newest_first_with_what_they_are() {
-    let place = trained();
-    let shown = place.run(&["checkpoints"]).succeeded().stdout;
+    let dir = trained();
+    let shown = dir.run(&["checkpoints"]).succeeded().stdout;
     let lines: Vec<_> = shown.lines().collect();
     for column in ["checkpoint", "step", "epoch", "val/loss", "size", "state", "remarks"] {
         assert!(lines[0].contains(column), "{shown}");
@@ -31,7 +31,7 @@ fn checkpoints_are_listed_newest_first_with_what_they_are() {
     assert_eq!(newest.split_whitespace().nth(2), Some("2"), "people count epochs from 1: {shown}");
     assert!(newest.contains(" KiB  whole") && newest.contains("<- latest"), "{shown}");
     assert!(lines.iter().any(|line| line.contains("weights only")), "{shown}");
-    let steps: Vec<_> = document(&place.run(&["checkpoints", "--json"]))["checkpoints"]
+    let steps: Vec<_> = document(&dir.run(&["checkpoints", "--json"]))["checkpoints"]
         .as_array()
         .expect("a list")
         .iter()
@@ -39,20 +39,20 @@ fn checkpoints_are_listed_newest_first_with_what_they_are() {
         .collect();
     assert_eq!(steps.len(), lines.len() - 1, "{shown}");
     assert!(steps.is_sorted_by(|a, b| a >= b), "{steps:?}");
-    let same = place.run(&["checkpoints", "runs/latest/checkpoints"]).succeeded().stdout;
+    let same = dir.run(&["checkpoints", "runs/latest/checkpoints"]).succeeded().stdout;
     assert_eq!(same, shown);
 }
 
 #[test]
-fn a_damaged_one_is_shown_with_the_reason_and_fails_a_verification() {
-    let place = trained();
-    place.run(&["checkpoints", "verify", "latest"]).succeeded();
-    let checkpoint = place.path().join("runs/latest/checkpoints/epoch=0-step=8");
+fn a_damaged_checkpoint_is_listed_with_the_reason_and_fails_verification() {
+    let dir = trained();
+    dir.run(&["checkpoints", "verify", "latest"]).succeeded();
+    let checkpoint = dir.path().join("runs/latest/checkpoints/epoch=0-step=8");
     fs::remove_file(checkpoint.join("optimizer.safetensors")).expect("it was there");
     let mut bytes = fs::read(checkpoint.join("state.json")).expect("a state");
     bytes[9] ^= 1;
     fs::write(checkpoint.join("state.json"), bytes).expect("it is written");
-    let shown = place.run(&["checkpoints"]).succeeded().stdout;
+    let shown = dir.run(&["checkpoints"]).succeeded().stdout;
     assert!(
         shown.lines().any(|line| line.starts_with("epoch=0-step=8 ") && line.contains("damaged")),
         "{shown}"
@@ -60,7 +60,7 @@ fn a_damaged_one_is_shown_with_the_reason_and_fails_a_verification() {
     assert!(shown.contains("optimizer.safetensors is damaged: it is missing"), "{shown}");
     for path in ["latest", "runs/latest", "runs/latest/checkpoints", "runs/latest/checkpoints/epoch=0-step=8"]
     {
-        let ran = place.run(&["checkpoints", "verify", path]);
+        let ran = dir.run(&["checkpoints", "verify", path]);
         assert_eq!(ran.code, 1, "{path}: {}", ran.stderr);
         for hint in
             ["epoch=0-step=8: damaged", "  optimizer.safetensors: it is missing", "  state.json: its hash"]
@@ -68,7 +68,7 @@ fn a_damaged_one_is_shown_with_the_reason_and_fails_a_verification() {
             assert!(ran.stdout.contains(hint), "{path}: no `{hint}` in {}", ran.stdout);
         }
     }
-    let ran = place.run(&["checkpoints", "verify", "latest", "--json"]);
+    let ran = dir.run(&["checkpoints", "verify", "latest", "--json"]);
     let all = document(&ran);
     assert_eq!((ran.code, &all["whole"]), (1, &Value::Bool(false)));
     let damaged: Vec<_> =
@@ -76,17 +76,17 @@ fn a_damaged_one_is_shown_with_the_reason_and_fails_a_verification() {
     assert_eq!(damaged.len(), 1, "{all}");
     assert_eq!(damaged[0]["problems"][0]["file"], "optimizer.safetensors");
     let whole = "runs/latest/checkpoints/epoch=1-step=16";
-    let ran = place.run(&["checkpoints", "verify", whole]).succeeded();
+    let ran = dir.run(&["checkpoints", "verify", whole]).succeeded();
     assert_eq!(ran.stdout, format!("{whole}: whole\n"));
 }
 
 #[test]
-fn what_holds_no_checkpoints_says_so() {
-    let place = Place::new();
-    place.run(&["train", "--quiet", "--set", "task=toy", "--set", "trainer.max_epochs=1"]).succeeded();
-    let shown = place.run(&["checkpoints", "latest"]).succeeded().stdout;
+fn a_directory_without_checkpoints_is_an_error() {
+    let dir = TestDir::new();
+    dir.run(&["train", "--quiet", "--set", "task=toy", "--set", "trainer.max_epochs=1"]).succeeded();
+    let shown = dir.run(&["checkpoints", "latest"]).succeeded().stdout;
     assert!(shown.starts_with("there are no checkpoints in runs/"), "{shown}");
-    assert_eq!(document(&place.run(&["checkpoints", "--json"]))["checkpoints"], Value::Array(Vec::new()));
-    place.run(&["checkpoints", "verify", "latest"]).refused(&["there are no checkpoints in"]);
-    place.run(&["checkpoints", "nobody"]).refused(&["no run is called `nobody`"]);
+    assert_eq!(document(&dir.run(&["checkpoints", "--json"]))["checkpoints"], Value::Array(Vec::new()));
+    dir.run(&["checkpoints", "verify", "latest"]).refused(&["there are no checkpoints in"]);
+    dir.run(&["checkpoints", "nobody"]).refused(&["no run is called `nobody`"]);
 }

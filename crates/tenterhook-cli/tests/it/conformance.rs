@@ -1,12 +1,10 @@
-//! The order of everything, against what Lightning 2.6.6 really does.
+//! The order of events, compared with recordings of Lightning 2.6.6.
 //!
-//! `lightning/` is the order contract as data. `more_from_lightning.jsonl` holds further scenarios of
-//! the same form, recorded by running Lightning 2.6.6, one per line. Not among them is what we do
-//! otherwise on purpose: several evaluation loaders have their mean under the plain name, a
-//! controller may end an epoch, monitors come after all user hooks, a step without a loss updates
-//! nothing, a checkpoint waits for the monitored metric of its own step where Lightning judges it by
-//! an older one, early stopping checks a value once, `last` is written at the end of every epoch and of
-//! training, and a dry run saves nothing.
+//! `lightning/` has the scenarios with their expected order. `more_from_lightning.jsonl` has further recorded scenarios,
+//! one per line. They leave out what differs on purpose: the mean over several evaluation loaders, ending an epoch from
+//! a controller, monitors after all user hooks, no update without a loss, checkpoints that wait for the metric of their
+//! own step, early stopping that checks a value once, `last` at the end of every epoch and of training, and dry runs
+//! without checkpoints.
 
 use std::path::Path;
 
@@ -14,7 +12,7 @@ use serde_json::Value;
 
 use crate::{files, tenter, text};
 
-/// The rows that a scenario gives, compared with those it expects.
+/// Compares the rows of a scenario with the expected ones.
 fn check(scenario: &Value, file: &Path, directory: &Path) -> Result<(), String> {
     let output = tenter(&["trace", &file.display().to_string(), "--json"], directory);
     let rows: Vec<Value> = text(&output.stdout)
@@ -22,7 +20,7 @@ fn check(scenario: &Value, file: &Path, directory: &Path) -> Result<(), String> 
         .map(|line| serde_json::from_str(line).map_err(|error| format!("{line:?} is not a row: {error}")))
         .collect::<Result<_, _>>()?;
     let expected = scenario["expect"].as_array().ok_or("the scenario expects nothing")?;
-    // After a failure we go further than Lightning: everybody is torn down.
+    // Unlike Lightning, all receivers are torn down after a failure.
     let until_exception = scenario["until"] == "exception";
     let compared = if until_exception { &rows[..rows.len().min(expected.len())] } else { &rows[..] };
     let differs = expected.iter().zip(compared).position(|(expected, row)| expected != row);
@@ -37,7 +35,7 @@ fn check(scenario: &Value, file: &Path, directory: &Path) -> Result<(), String> 
     Ok(())
 }
 
-/// After a failure nothing but clean-up happens, and over the whole run everybody is torn down exactly once.
+/// Checks that only clean-up follows a failure, and that each receiver is torn down exactly once.
 fn check_clean_up(rows: &[Value], rest: &[Value]) -> Result<(), String> {
     if let Some(row) = rest.iter().find(|row| row[1] != "teardown" && row[1] != "on_exception") {
         return Err(format!("{row} after the failure"));
@@ -53,7 +51,7 @@ fn check_clean_up(rows: &[Value], rest: &[Value]) -> Result<(), String> {
 }
 
 #[test]
-fn every_given_scenario_comes_out_equal() {
+fn every_scenario_has_the_order_of_lightning() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut paths: Vec<_> = std::fs::read_dir(files().join("lightning"))
         .expect("scenarios")
@@ -75,7 +73,7 @@ fn every_given_scenario_comes_out_equal() {
 }
 
 #[test]
-fn every_further_scenario_comes_out_equal() {
+fn every_further_scenario_has_the_order_of_lightning() {
     let directory = tempfile::tempdir().expect("a directory");
     let lines = std::fs::read_to_string(files().join("more_from_lightning.jsonl")).expect("it reads");
     assert!(lines.lines().count() > 300);
@@ -92,7 +90,7 @@ fn every_further_scenario_comes_out_equal() {
 }
 
 #[test]
-fn a_wrong_scenario_is_refused_with_its_place() {
+fn an_invalid_scenario_is_refused_with_its_place() {
     let directory = tempfile::tempdir().expect("a directory");
     for (content, hint) in [
         (None, "cannot read"),

@@ -1,4 +1,4 @@
-//! A dry run has no effect outside of its scratch directory, whatever hooks a configuration has.
+//! Dry runs have no effects outside of their temporary directory, with any hooks.
 
 use std::fs;
 use std::path::Path;
@@ -7,9 +7,9 @@ use serde_json::json;
 use tenterhook::registry::Registry;
 
 use crate::loopback::{Answer, Server};
-use crate::tenter::{Place, Ran};
+use crate::tenter::{Ran, TestDir};
 
-/// The built-in hooks with effects outside of the run directory, set so that they have all of them: each `OUT` is a path in
+/// The built-in hooks with effects outside of the run directory, configured to have all of them. Each `OUT` is a path in
 /// a directory that must stay empty.
 const WITH_EFFECTS: &[(&str, &str)] = &[
     (
@@ -55,16 +55,16 @@ fn entries(directory: &Path) -> Vec<String> {
 
 #[test]
 fn no_dry_run_leaves_a_file_starts_a_process_or_sends_a_request() {
-    let (outside, home, scratch) = (Place::new(), Place::new(), Place::new());
+    let (outside, home, scratch) = (TestDir::new(), TestDir::new(), TestDir::new());
     let server = Server::start(&[Answer::Status(200)]);
-    let place = Place::new();
-    place.write("c.toml", every_hook(outside.path()));
+    let dir = TestDir::new();
+    dir.write("c.toml", every_hook(outside.path()));
     let run = |arguments: &[&str]| -> Ran {
-        let mut command = place.command(arguments);
+        let mut command = dir.command(arguments);
         command.env("HOME", home.path()).env_remove("XDG_CONFIG_HOME").env("TMPDIR", scratch.path());
         command.env("TEST_URL", server.url("/")).output().expect("it runs").into()
     };
-    // A scenario may come from anybody, too.
+    // Scenarios are not trusted either.
     let touch = outside.path().join("scenario");
     let hooks = json!([
         { "use": "exec", "on": ["setup", "on_train_start"], "command": ["touch", touch] },
@@ -76,7 +76,7 @@ fn no_dry_run_leaves_a_file_starts_a_process_or_sends_a_request() {
     let scenario = json!({
         "entry": "fit", "trainer": { "max_epochs": 1 }, "data": data, "module": { "scheduler": null }, "hooks": hooks
     });
-    place.write("s.json", scenario.to_string());
+    dir.write("s.json", scenario.to_string());
     let dry_runs: [&[&str]; 6] = [
         &["trace", "s.json"],
         &["train", "c.toml", "--set", "trainer.fast_dev_run=2"],
@@ -87,14 +87,14 @@ fn no_dry_run_leaves_a_file_starts_a_process_or_sends_a_request() {
     ];
     for arguments in dry_runs {
         let ran = run(arguments).succeeded();
-        assert_eq!(entries(place.path()), ["c.toml", "s.json"], "{arguments:?}\n{}", ran.stderr);
+        assert_eq!(entries(dir.path()), ["c.toml", "s.json"], "{arguments:?}\n{}", ran.stderr);
         for (what, directory) in [("outside", &outside), ("home", &home), ("scratch", &scratch)] {
             let found = entries(directory.path());
             assert!(found.is_empty(), "{arguments:?} left in {what}: {found:?}\n{}", ran.stderr);
         }
         assert_eq!(server.received(), [], "{arguments:?}");
     }
-    // The same configuration does have these effects.
+    // A real training has these effects.
     let short = ["--set", "trainer.max_epochs=4", "--set", "trainer.limit_train_batches=6", "--no-test"];
     run(&[&["train", "c.toml"], &short[..]].concat()).succeeded();
     let expected = ["a.csv", "a.jsonl", "activations", "checkpoints", "exec", "heartbeat", "profile.json"];

@@ -1,8 +1,8 @@
-//! Hooks of every kind that go wrong before the run begins, while it trains and when it is over, alone or together,
-//! under every policy: the exit code, and what the run directory says.
+//! The exit code and the run directory after failures of hooks: of every kind, under every policy, alone or together,
+//! before, during and after training.
 //!
-//! Of an event only this counts for a program's end: whether the run had begun, and whether the failure ended it. What
-//! else comes of a failure in every single event is the matrix of the crate `tenterhook`.
+//! The exit code depends only on whether the run had started, and whether the failure ended it. The failure matrix of
+//! the crate `tenterhook` tests the other consequences for every event.
 
 use std::process::{Command, ExitCode};
 
@@ -14,7 +14,7 @@ use tenterhook::{AnyHook, Gradients, Setup, Teardown, Update, UpdateHook};
 use tenterhook_app::App;
 use tenterhook_tasks::digits::Digits;
 
-use crate::tenter::Place;
+use crate::tenter::TestDir;
 
 #[derive(Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -25,9 +25,9 @@ struct Fault {
 }
 
 impl Fault {
-    fn at(&self, place: &str) -> HookResult {
+    fn at(&self, dir: &str) -> HookResult {
         match self.panics {
-            _ if self.at != place => Ok(()),
+            _ if self.at != dir => Ok(()),
             false => Err("it goes wrong".into()),
             true => panic!("it goes wrong"),
         }
@@ -121,7 +121,7 @@ fn places(kind: &str) -> Vec<&'static str> {
     }
 }
 
-/// One training: the directory of its run's parent, its configuration, and what it must come to.
+/// One training: the directory of its runs, its configuration, and the expected result.
 struct Case {
     directory: String,
     config: String,
@@ -159,11 +159,11 @@ fn cases(kind: &str) -> Vec<Case> {
     cases
 }
 
-/// The kind of hooks that the program below is to go through, when it is started for that.
+/// Names the kind of hooks that the program below tests.
 const KIND: &str = "TENTERHOOK_TEST_EXIT_CODES";
 const CODES: &str = "codes.json";
 
-/// Does nothing by itself: the test below starts this program anew, so that what it prints is its own.
+/// Does nothing by itself; the test below runs it in another process, to capture its output.
 #[test]
 fn trainings_of_one_kind_of_hooks() {
     let Ok(kind) = std::env::var(KIND) else { return };
@@ -181,31 +181,31 @@ fn trainings_of_one_kind_of_hooks() {
 }
 
 fn check(kind: &str) {
-    let place = Place::new();
+    let dir = TestDir::new();
     let mut program = Command::new(std::env::current_exe().expect("this program"));
     program.env("XDG_CONFIG_HOME", crate::CONFIG_HOME);
     program.args(["exit_codes::trainings_of_one_kind_of_hooks", "--exact"]);
-    let ran = program.env(KIND, kind).current_dir(place.path()).output().expect("it runs");
+    let ran = program.env(KIND, kind).current_dir(dir.path()).output().expect("it runs");
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
-    let codes = place.json(CODES);
+    let codes = dir.json(CODES);
     for (case, code) in cases(kind).iter().zip(codes.as_array().unwrap()) {
         let Case { directory, policy, at, panics, hooks, .. } = case;
         assert_eq!(*code, case.code, "{directory}");
-        assert_eq!(place.path().join(directory).exists(), case.began, "{directory}");
+        assert_eq!(dir.path().join(directory).exists(), case.began, "{directory}");
         if !case.began {
             continue;
         }
-        let run = place.json(&format!("{directory}/latest/run.json"));
+        let run = dir.json(&format!("{directory}/latest/run.json"));
         let status = if *policy == "abort" { "failed" } else { "completed" };
         assert_eq!(run["status"], status, "{directory}");
-        // The first that ends the run is the last that receives the event, but for the teardown, which goes on.
+        // The first failure that ends the run ends the event, too, except for the teardown.
         let failing = if *policy == "abort" && *at != "teardown" { 1 } else { *hooks };
         let failures = run["failures"].as_array().unwrap();
         let by: Vec<_> = failures.iter().map(|kind| kind["by"].as_str().unwrap()).collect();
         let all: Vec<_> = (1..=failing).map(|number| format!("hook `x{number}`")).collect();
         assert_eq!(by, all, "{directory}: {run}");
         assert!(failures.iter().all(|kind| kind["at"] == *at && kind["panicked"] == *panics), "{directory}");
-        let lines = place.lines(&format!("{directory}/latest/events.jsonl"));
+        let lines = dir.lines(&format!("{directory}/latest/events.jsonl"));
         let counted: u64 = failures.iter().filter_map(|kind| kind["count"].as_u64()).sum();
         let written = lines.iter().filter(|line| line["event"] == "failure").count() as u64;
         assert_eq!(written, counted, "{directory}");
@@ -219,21 +219,21 @@ fn check(kind: &str) {
 }
 
 #[test]
-fn an_observer_that_goes_wrong_ends_the_program_as_its_policy_says() {
+fn the_exit_code_after_a_failing_observer_follows_its_policy() {
     check("observer");
 }
 
 #[test]
-fn a_forward_hook_that_goes_wrong_ends_the_program_as_its_policy_says() {
+fn the_exit_code_after_a_failing_forward_hook_follows_its_policy() {
     check("forward");
 }
 
 #[test]
-fn a_controller_that_goes_wrong_ends_the_program_as_its_policy_says() {
+fn the_exit_code_after_a_failing_controller_follows_its_policy() {
     check("controller");
 }
 
 #[test]
-fn an_update_hook_that_goes_wrong_ends_the_program_as_its_policy_says() {
+fn the_exit_code_after_a_failing_update_hook_follows_its_policy() {
     check("update");
 }

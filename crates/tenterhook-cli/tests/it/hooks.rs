@@ -1,11 +1,11 @@
-//! `tenter hooks` and `tenter schema`: what the program says of its own configuration.
+//! `tenter hooks` and `tenter schema`.
 
 use serde_json::Value;
 
-use crate::tenter::Place;
+use crate::tenter::TestDir;
 
 fn printed(arguments: &[&str]) -> String {
-    let ran = Place::new().run(arguments);
+    let ran = TestDir::new().run(arguments);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     ran.stdout
 }
@@ -51,7 +51,7 @@ fn every_hook_is_listed_with_its_purpose() {
 }
 
 #[test]
-fn one_hook_is_said_everything_about() {
+fn the_page_of_a_hook_shows_events_options_and_example() {
     for hook in described() {
         let name = hook["name"].as_str().expect("text");
         let page = printed(&["hooks", name]);
@@ -73,15 +73,15 @@ fn one_hook_is_said_everything_about() {
             let about = option["about"].as_str().expect("text");
             assert!(about.len() > 8, "{name}.{key} says nothing: {about}");
             let known = option["required"] == true || !option["default"].is_null() || page.contains("unset");
-            assert!(known, "{name}.{key} does not say what it is when nobody sets it");
+            assert!(known, "{name}.{key} has no default on its page");
         }
         assert!(page.contains("use = "), "{name} has no example");
     }
 }
 
 #[test]
-fn a_hook_that_there_is_not_names_the_nearest() {
-    let ran = Place::new().run(&["hooks", "erly_stopping"]);
+fn an_unknown_hook_gets_a_suggestion() {
+    let ran = TestDir::new().run(&["hooks", "erly_stopping"]);
     assert_eq!(ran.code, 2);
     assert!(ran.stderr.contains("did you mean `early_stopping`?"), "{}", ran.stderr);
 }

@@ -1,4 +1,4 @@
-//! The program as a user meets it: arguments in, text and exit code out.
+//! Tests of the `tenter` program: arguments, output, exit codes and files.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -17,15 +17,15 @@ mod hooks;
 #[cfg(target_os = "linux")]
 mod kills;
 mod locks;
-/// The other side of a connection, as the hooks' own tests have it.
-#[path = "../../../tenterhook-hooks/src/http/loopback.rs"]
+/// A local server, shared with the tests of the hooks.
+#[path = "../../../tenterhook-hooks/src/support/http/loopback.rs"]
 mod loopback;
 mod plan;
 mod points;
 mod python;
 mod reaching;
-/// Python that reads what we write, as the hooks' own tests have it.
-#[path = "../../../tenterhook-hooks/src/python.rs"]
+/// Python that reads our files, shared with the tests of the hooks.
+#[path = "../../../tenterhook-hooks/src/support/python.rs"]
 mod reader;
 mod resume;
 mod runs;
@@ -41,7 +41,7 @@ mod verify_neutral;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Where the key of the tests is, apart from the developer's own.
+/// The configuration directory of the tests, so that they do not use the developer's key.
 const CONFIG_HOME: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/config");
 
 /// Runs `tenter` in a directory of its own.

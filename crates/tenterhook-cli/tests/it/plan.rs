@@ -16,7 +16,7 @@ const BOTH: &str = "[trainer]\nmax_epochs = 3\n[[hooks]]\nuse = \"checkpoint\"\n
                     [[hooks]]\nuse = \"early_stopping\"\nmonitor = \"val/loss\"\n";
 
 #[test]
-fn it_says_who_receives_what_in_which_order_and_why() {
+fn the_plan_shows_receivers_with_order_and_reason() {
     let (code, out, _) = plan(BOTH, &[]);
     assert_eq!(code, Some(0));
     let expected = "  on_train_epoch_end\n    1. module                   module, before the monitors of what it logs here\n    \
@@ -27,7 +27,7 @@ fn it_says_who_receives_what_in_which_order_and_why() {
 }
 
 #[test]
-fn programs_get_json() {
+fn the_plan_is_printed_as_json() {
     let (code, out, _) = plan(BOTH, &["--json"]);
     assert_eq!(code, Some(0));
     let plan: Value = serde_json::from_str(&out).expect("JSON");
@@ -43,7 +43,7 @@ fn programs_get_json() {
 }
 
 #[test]
-fn update_hooks_stand_between_their_events_in_their_order() {
+fn update_hooks_are_listed_between_their_events_in_order() {
     let config = "[[hooks]]\nuse = \"scale\"\nfactor = 0.5\nwhen = \"loss > 1\"\n\
                   [[hooks]]\nuse = \"clip_by_norm\"\nmax_norm = 1.0\n\
                   [[hooks]]\nuse = \"freeze\"\nparams = [\"**\"]\nenabled = false\n";
@@ -51,7 +51,7 @@ fn update_hooks_stand_between_their_events_in_their_order() {
     assert_eq!(code, Some(0), "{err}");
     let expected = "  update hooks\n    1. scale                    in registration order\n    \
                     2. clip_by_norm             in registration order\n";
-    assert!(out.contains(expected) && out.contains("asks for loss"), "{out}");
+    assert!(out.contains(expected) && out.contains("requests loss"), "{out}");
     let names = |config: &str| {
         let (_, out, _) = plan(config, &["--json"]);
         let plan: Value = serde_json::from_str(&out).expect("JSON");
@@ -64,7 +64,7 @@ fn update_hooks_stand_between_their_events_in_their_order() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_with_its_fix() {
+fn a_plan_that_cannot_work_is_refused_with_its_fix() {
     for (config, hint) in [
         ("[[hooks]]\nuse = \"early_stopping\"\nmonitor = \"val/los\"", "did you mean `val/loss`?"),
         (

@@ -1,14 +1,14 @@
-//! What we write is read by those it is written for.
+//! Files read by Python.
 
 use std::process::Command;
 
 use crate::reader::with;
-use crate::tenter::Place;
+use crate::tenter::TestDir;
 
-/// Runs a script that prints `done` when all is well.
-fn run(python: String, place: &Place, script: &str) {
+/// Runs a script that prints `done` on success.
+fn run(python: String, dir: &TestDir, script: &str) {
     let output =
-        Command::new(python).args(["-c", script]).current_dir(place.path()).output().expect("python runs");
+        Command::new(python).args(["-c", script]).current_dir(dir.path()).output().expect("python runs");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "done\n", "{said}");
 }
@@ -16,8 +16,8 @@ fn run(python: String, place: &Place, script: &str) {
 #[test]
 fn weights_and_optimizer_state_are_read_by_python() {
     let Some(python) = with("numpy, safetensors.numpy") else { return };
-    let place = Place::new();
-    place.train(&["--quiet"]).succeeded();
+    let dir = TestDir::new();
+    dir.train(&["--quiet"]).succeeded();
     let script = r#"
 import numpy
 from safetensors.numpy import load_file
@@ -31,31 +31,31 @@ assert {name.rsplit(".", 1)[1] for name in moments} == {"moment_1", "moment_2"},
 assert moments["fc1.weight.momentum.moment_1"].shape == weights["fc1.weight"].shape
 print("done")
 "#;
-    run(python, &place, script);
+    run(python, &dir, script);
 }
 
 #[test]
 fn an_export_is_read_by_python() {
     let Some(python) = with("numpy, safetensors.numpy") else { return };
-    let place = Place::new();
-    place.train(&["--quiet"]).succeeded();
-    let said = place.run(&["export", "latest", "-o", "my model.safetensors"]).succeeded().stdout;
-    // As it is told to people.
+    let dir = TestDir::new();
+    dir.train(&["--quiet"]).succeeded();
+    let said = dir.run(&["export", "latest", "-o", "my model.safetensors"]).succeeded().stdout;
+    // As the command prints it.
     let lines: Vec<_> = said.lines().filter_map(|line| line.strip_prefix("  ")).collect();
     let script = format!(
         "{}\nassert weights['conv1.weight'].shape == (16, 1, 3, 3)\nassert len(weights) == 8\nprint('done')\n",
         lines.join("\n")
     );
-    run(python, &place, &script);
+    run(python, &dir, &script);
 }
 
 #[test]
 fn a_validator_accepts_the_configurations_that_work_and_no_others() {
     let Some(python) = with("jsonschema, tomllib") else { return };
-    let place = Place::new();
-    place.write("schema.json", place.run(&["schema"]).stdout);
-    place.write("printed.toml", place.run(&["train", "--print-config"]).stdout);
-    place.write("text.toml", place.run(&["train", "--set", "task=text", "--print-config"]).stdout);
+    let dir = TestDir::new();
+    dir.write("schema.json", dir.run(&["schema"]).stdout);
+    dir.write("printed.toml", dir.run(&["train", "--print-config"]).stdout);
+    dir.write("text.toml", dir.run(&["train", "--set", "task=text", "--print-config"]).stdout);
     let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
     let script = r#"
 import glob, json, tomllib
@@ -64,7 +64,7 @@ schema = json.load(open("schema.json"))
 Draft202012Validator.check_schema(schema)
 validator = Draft202012Validator(schema)
 files = glob.glob("EXAMPLES/*.toml") + glob.glob("EXAMPLES/documented/*.toml") + ["printed.toml", "text.toml"]
-# A hook of somebody's own program is not in the schema of this one.
+# A hook of a custom program is not in the schema of this one.
 files = [file for file in files if not file.endswith("custom_hooks.toml")]
 assert len(files) >= 8, files
 for file in files:
@@ -88,5 +88,5 @@ for what, text in wrong.items():
     assert not validator.is_valid(tomllib.loads(text)), what
 print("done")
 "#;
-    run(python, &place, &script.replace("EXAMPLES", examples));
+    run(python, &dir, &script.replace("EXAMPLES", examples));
 }

@@ -1,14 +1,14 @@
-//! Sizes that no machine has are refused before anything is allocated, with their key and what to do.
+//! Excessive sizes are refused before anything is allocated, with their key and a fix.
 
-use crate::tenter::Place;
+use crate::tenter::TestDir;
 
 const MOST: &str = "9223372036854775807";
 
 #[test]
 fn sizes_beyond_any_machine_are_refused_with_their_key() {
-    let place = Place::new();
-    place.write("digits.toml", "task = \"digits\"\n");
-    place.write("text.toml", "task = \"text\"\n");
+    let dir = TestDir::new();
+    dir.write("digits.toml", "task = \"digits\"\n");
+    dir.write("text.toml", "task = \"text\"\n");
     for (file, key, size) in [
         ("digits.toml", "model.hidden", MOST),
         ("digits.toml", "model.hidden", "100000000000"),
@@ -22,35 +22,34 @@ fn sizes_beyond_any_machine_are_refused_with_their_key() {
         ("text.toml", "generate.bytes", MOST),
     ] {
         let set = format!("{key}={size}");
-        place.run(&["plan", file, "--set", &set]).refused(&[&set]);
+        dir.run(&["plan", file, "--set", &set]).refused(&[&set]);
     }
     let one = ["plan", "digits.toml", "--set", "model.hidden=100000000000"];
-    place.run(&one).refused(&["of memory", "this machine has", "`allow_large = true` in [trainer]"]);
-    // With it, only what no machine could have is refused.
+    dir.run(&one).refused(&["of memory", "this machine has", "`allow_large = true` in [trainer]"]);
+    // With it, only sizes beyond any machine are refused.
     let set = format!("model.hidden={MOST}");
-    place
-        .run(&["plan", "digits.toml", "--set", &set, "--set", "trainer.allow_large=true"])
+    dir.run(&["plan", "digits.toml", "--set", &set, "--set", "trainer.allow_large=true"])
         .refused(&["of memory"]);
 }
 
 #[test]
 fn large_numbers_that_allocate_nothing_are_no_problem() {
-    let place = Place::new();
-    place.write("digits.toml", "task = \"digits\"\n");
+    let dir = TestDir::new();
+    dir.write("digits.toml", "task = \"digits\"\n");
     for key in ["loader.batch_size", "loader.prefetch", "trainer.log_every_n_steps", "trainer.max_epochs"] {
         let set = format!("{key}={MOST}");
         let quick = ["train", "digits.toml", "--set", "trainer.fast_dev_run=true", "--quiet", "--set", &set];
-        place.run(&quick).succeeded();
+        dir.run(&quick).succeeded();
     }
 }
 
-/// Hooks whose examples reach out to servers or other programs.
+/// Hooks whose examples contact servers or run programs.
 const REACHING_OUT: [&str; 4] = ["exec", "heartbeat", "notify", "upload"];
 
 #[test]
-fn no_number_of_a_hook_panics_or_aborts() {
-    let place = Place::new();
-    let listed = place.run(&["hooks", "--json"]).succeeded();
+fn no_numeric_option_of_a_hook_causes_a_panic() {
+    let dir = TestDir::new();
+    let listed = dir.run(&["hooks", "--json"]).succeeded();
     let listed: serde_json::Value = serde_json::from_str(&listed.stdout).expect("JSON");
     let mut tried = 0;
     for hook in listed["hooks"].as_array().expect("a list") {
@@ -63,9 +62,9 @@ fn no_number_of_a_hook_panics_or_aborts() {
             let others = example.lines().filter(|line| line.split(" = ").next() != Some(number));
             let others = others.collect::<Vec<_>>().join("\n");
             let config = format!("task = \"toy\"\n[trainer]\nmax_epochs = 1\n{others}\n{number} = {MOST}\n");
-            place.write("c.toml", &config);
+            dir.write("c.toml", &config);
             let command = if REACHING_OUT.contains(&name) { "plan" } else { "train" };
-            let ran = place.run(&[command, "c.toml"]);
+            let ran = dir.run(&[command, "c.toml"]);
             assert!(ran.code == 0 || ran.code == 2, "{config}\n{}\n{}", ran.code, ran.stderr);
             assert!(!ran.stderr.contains("panicked"), "{config}\n{}", ran.stderr);
             tried += 1;

@@ -1,4 +1,4 @@
-//! Runs the program as a user does, in a directory of its own.
+//! Runs the program in a temporary directory.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -6,19 +6,19 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A directory to run `tenter` in.
-pub(crate) struct Place(TempDir);
+/// A temporary directory to run `tenter` in.
+pub(crate) struct TestDir(TempDir);
 
-/// What a run printed, and how it ended.
+/// The output and exit code of a program.
 pub(crate) struct Ran {
     pub(crate) code: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Place {
-    pub(crate) fn new() -> Place {
-        Place(tempfile::tempdir().expect("a temporary directory"))
+impl TestDir {
+    pub(crate) fn new() -> TestDir {
+        TestDir(tempfile::tempdir().expect("a temporary directory"))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -75,7 +75,7 @@ impl From<Output> for Ran {
 }
 
 impl Ran {
-    /// It was refused, with all of these words, without a panic.
+    /// Checks that the input was refused with all of these texts, without a panic.
     #[track_caller]
     pub(crate) fn refused(&self, hints: &[&str]) {
         assert_eq!(self.code, 2, "{}\n{}", self.stdout, self.stderr);

@@ -1,4 +1,4 @@
-//! What an event costs in instructions; shared by the example and `tests/cost.rs`.
+//! The cost of an event in instructions; shared by the example and `tests/cost.rs`.
 
 use std::error::Error;
 use std::fmt;
@@ -7,16 +7,16 @@ use std::path::Path;
 #[path = "valgrind.rs"]
 pub mod valgrind;
 
-/// What a loop does in each iteration.
+/// The body of the measured loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scenario {
-    /// Nothing.
+    /// An empty iteration.
     Empty,
-    /// Asks for an event that none of so many hooks wants.
+    /// An event that none of this many hooks wants.
     Unwanted(usize),
-    /// Delivers an event to so many hooks that do nothing, and keeps no account.
+    /// An event that is delivered to this many hooks that do nothing.
     Delivered(usize),
-    /// The same, keeping account of what they cost.
+    /// The same with accounting of the costs.
     Accounted(usize),
 }
 
@@ -32,7 +32,7 @@ impl Scenario {
         Scenario::Accounted(100),
     ];
 
-    /// The scenario of this name with so many hooks.
+    /// The scenario of this name with this many hooks.
     #[allow(dead_code)] // the test does not need it
     pub fn parse(name: &str, hooks: usize) -> Option<Scenario> {
         let all = [
@@ -54,14 +54,14 @@ impl Scenario {
     }
 }
 
-/// What the events cost per iteration, over an empty loop.
+/// The costs of the scenarios per iteration, minus that of an empty loop.
 pub struct Costs {
     unit: &'static str,
     rows: Vec<(Scenario, f64)>,
 }
 
 impl Costs {
-    /// The costs by this measure.
+    /// Measures all scenarios.
     pub fn new(
         unit: &'static str,
         mut measure: impl FnMut(Scenario) -> Result<f64, Box<dyn Error>>,
@@ -71,7 +71,7 @@ impl Costs {
         Ok(Costs { unit, rows: Scenario::EVENTS.into_iter().map(row).collect::<Result<_, _>>()? })
     }
 
-    /// The costs in instructions, of the example `cost` built here.
+    /// The costs in instructions of the built example `cost`.
     pub fn counted(program: &Path) -> Result<Costs, Box<dyn Error>> {
         Costs::new("instructions", |scenario| per_iteration(program, scenario))
     }
@@ -98,10 +98,9 @@ impl fmt::Display for Costs {
     }
 }
 
-/// Instructions per iteration. Two counts differ by what their iterations cost; what comes before
-/// and after the loop is the same in both.
+/// Instructions per iteration, from the difference of two counts: the code before and after the loop is the same in both.
 fn per_iteration(program: &Path, scenario: Scenario) -> Result<f64, Box<dyn Error>> {
-    // As many digits in both, so that reading the number costs the same too.
+    // The same number of digits, so that parsing them costs the same.
     const FEW: u64 = 10_000;
     const MANY: u64 = 30_000;
     let (name, hooks) = scenario.parts();

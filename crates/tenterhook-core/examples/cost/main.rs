@@ -1,13 +1,13 @@
-//! What an event costs: an own loop around the runner, with hooks that do nothing.
+//! The cost of an event: a loop around the runner, with hooks that do nothing.
 //!
 //! ```text
 //! cargo run --release -p tenterhook-core --example cost                 instructions, counted by valgrind
 //! cargo run --release -p tenterhook-core --example cost -- time         nanoseconds on this machine
 //! cargo run --release -p tenterhook-core --example cost -- delivered 10 1000000
-//!                                             one loop and nothing else, to look at with other tools
+//!                                             one loop only, for other profilers
 //! ```
 //!
-//! `tests/cost.rs` builds this program and holds the counts to what is promised.
+//! `tests/cost.rs` builds this program and checks the counts.
 
 mod callgrind;
 mod own_loop;

@@ -1,17 +1,17 @@
-//! A loop of somebody's own around the runner, with hooks that do nothing. Also used by the suite of benchmarks.
+//! A loop around the runner, with hooks that do nothing. Also used by the benchmark suite.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use tenterhook_core::moment::{Clock, NoModel};
+use tenterhook_core::run_context::{Clock, NoModel};
 use tenterhook_core::{
-    AnyHook, Event, Failure, HookResult, HookRunner, Moment, Observer, Phase, Progress, Registration,
-    RosterError, RunInfo, Scalar, Shared, Stage, Status, StepEnd, TrainEpochEnd, ValidationEnd, hook,
+    AnyHook, Event, Failure, HookResult, HookRunner, Observer, Phase, Progress, Registration, RosterError,
+    RunContext, RunInfo, RunState, Scalar, Stage, Status, StepEnd, TrainEpochEnd, ValidationEnd, hook,
 };
 
 use crate::callgrind::Scenario;
 
-/// Receives the event that is measured.
+/// Receives the measured event.
 struct Interested;
 
 #[hook]
@@ -21,7 +21,7 @@ impl Observer for Interested {
     }
 }
 
-/// Receives others.
+/// Receives other events.
 struct Idle;
 
 #[hook]
@@ -34,7 +34,7 @@ impl Observer for Idle {
     }
 }
 
-/// The clock that a trainer has.
+/// The clock of the trainer.
 struct Wall(Instant);
 
 impl Clock for Wall {
@@ -43,22 +43,22 @@ impl Clock for Wall {
     }
 }
 
-/// Of the idle hooks, every so many would be interested and is disabled.
+/// One in this many idle hooks is an interested hook that is disabled.
 const DISABLED_EVERY: usize = 4;
 
-/// What somebody has who keeps his own loop.
+/// The state of a loop without the trainer.
 pub struct OwnLoop {
     runner: HookRunner,
-    shared: Shared,
+    shared: RunState,
     progress: Progress,
     loss: f64,
 }
 
 impl OwnLoop {
-    /// One with the hooks of a scenario.
+    /// A loop with the hooks of a scenario.
     pub fn new(scenario: Scenario) -> Result<OwnLoop, RosterError> {
         let mut runner = HookRunner::default();
-        runner.account(matches!(scenario, Scenario::Accounted(_)));
+        runner.set_accounting(matches!(scenario, Scenario::Accounted(_)));
         let (count, idle) = match scenario {
             Scenario::Empty => (0, true),
             Scenario::Unwanted(count) => (count, true),
@@ -70,11 +70,11 @@ impl OwnLoop {
             let name = Some(format!("hook {number}"));
             runner.register(hook, Registration { name, disabled, ..Registration::default() })?;
         }
-        let shared = Shared::new(RunInfo::default(), 0, Box::new(Wall(Instant::now())));
+        let shared = RunState::new(RunInfo::default(), 0, Box::new(Wall(Instant::now())));
         Ok(OwnLoop { runner, shared, progress: Progress::default(), loss: 0.5 })
     }
 
-    /// The loop without an event. `black_box` may have changed everything, as a training step would.
+    /// The loop without an event. `black_box` may change everything, as a training step does.
     #[inline(never)]
     fn empty(&mut self, iterations: u64) {
         for _ in 0..iterations {
@@ -82,23 +82,23 @@ impl OwnLoop {
         }
     }
 
-    /// The same loop with an event in it.
+    /// The same loop with an event.
     #[inline(never)]
     fn with_event(&mut self, iterations: u64) -> Result<(), Failure> {
         for _ in 0..iterations {
             let own = black_box(&mut *self);
             if own.runner.wants(Event::StepEnd) {
                 let at = (Stage::Fit, Phase::Train, Status::Training);
-                let moment = Moment::new(at, own.progress, &own.shared, &NoModel, &NoModel);
+                let run_cx = RunContext::new(at, own.progress, &own.shared, &NoModel, &NoModel);
                 let (loss, grad_norm) = (Scalar::new(&own.loss), Scalar::new(&own.loss));
-                let cx = StepEnd::new(moment, loss, grad_norm, 0.1, 0.1);
+                let cx = StepEnd::new(run_cx, loss, grad_norm, 0.1, 0.1);
                 own.runner.deliver(&cx)?;
             }
         }
         Ok(())
     }
 
-    /// Goes round so many times.
+    /// Runs the loop.
     pub fn run(&mut self, scenario: Scenario, iterations: u64) -> Result<(), Failure> {
         match scenario {
             Scenario::Empty => self.empty(iterations),

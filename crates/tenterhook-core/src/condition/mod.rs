@@ -1,17 +1,17 @@
-//! Conditions as text: `val/loss < 0.5 and epoch % 5 == 0`, for the key `when` and for filters.
+//! Conditions such as `val/loss < 0.5 and epoch % 5 == 0`, for the key `when` and for filters.
 //!
 //! | written | means |
 //! |---|---|
 //! | `val/loss`, `epoch`, `optimizer.lr` | a name: letters and digits, with `_`, `.`, `/`, `-` and `:` inside it |
 //! | `3`, `0.5`, `1e-3`, `inf`, `nan` | a number |
-//! | `"text"`, `'text'` | text; on the right of a comparison also a bare word that is not the name of anything |
+//! | `"text"`, `'text'` | text; on the right of a comparison also a bare word that is not a known name |
 //! | `<` `<=` `>` `>=` `==` `!=` | comparison, of numbers or of texts |
-//! | `+` `-` `*` `%` | calculation, with the usual precedence |
+//! | `+` `-` `*` `%` | arithmetic, with the usual precedence |
 //! | `and` `or` `not`, also `&&` `\|\|` `!` | logic, with the usual precedence |
 //! | `( )` | parentheses |
 //!
-//! Because `/` and `-` belong to names, there is no division, and a minus needs spaces around it.
-//! A comparison with something that does not exist, or does not exist yet, is false, whatever it is.
+//! Because names can contain `/` and `-`, there is no division, and a minus needs spaces around it. A
+//! comparison with a name that has no value, or none yet, is false.
 
 mod parse;
 #[cfg(test)]
@@ -22,7 +22,7 @@ use std::cmp::Ordering;
 
 pub use parse::ConditionError;
 
-/// A condition that can be asked again and again.
+/// A parsed condition.
 ///
 /// ```
 /// use tenterhook_core::condition::{Condition, Operand};
@@ -41,41 +41,41 @@ pub use parse::ConditionError;
 #[derive(Clone, Debug)]
 pub struct Condition(Test);
 
-/// What a name stands for.
+/// The value of a name in a condition.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operand {
     /// A number.
     Number(f64),
     /// A text.
     Text(String),
-    /// A text such as `blake3:9f2c…` or the id of a commit, which any beginning of it equals, with or without
-    /// the kind in front.
+    /// A hash such as `blake3:9f2c…` or a commit id. It equals each of its prefixes, with or without the kind
+    /// before `:`.
     Hash(String),
 }
 
-/// Whether two sides can be compared.
+/// Whether the two sides of a comparison can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sides {
+pub enum Comparability {
     /// Two numbers, or two texts.
-    Alike,
-    /// One is a number, and the other is a text that is none: no comparison but `!=` can hold.
-    Unlike,
-    /// One of them is not known.
+    Comparable,
+    /// One side is a number and the other a text that is no number: only `!=` can be true.
+    Incomparable,
+    /// A side is unknown.
     Unknown,
 }
 
 /// What a name is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compared<'a> {
+pub enum ComparedWith<'a> {
     /// A text in quotes.
     Text(&'a str),
     /// A bare word: a text, or another name.
     Word(&'a str),
-    /// A number, or something calculated.
+    /// A number or an arithmetic expression.
     Number,
 }
 
-/// Something that holds or not.
+/// A logical expression.
 #[derive(Clone, Debug)]
 enum Test {
     Compare(Term, Comparison, Term),
@@ -83,7 +83,7 @@ enum Test {
     Not(Box<Test>),
 }
 
-/// Something that has a value.
+/// An arithmetic expression, a text or a name.
 #[derive(Clone, Debug)]
 enum Term {
     Number(f64),
@@ -117,17 +117,17 @@ enum Calculation {
     Modulo,
 }
 
-/// What a name stands for, where it is known.
+/// Returns the value of a name, if it is known.
 type Lookup<'a> = &'a dyn Fn(&str) -> Option<Operand>;
 
 impl Condition {
-    /// Whether it holds, with what the names stand for at the moment.
+    /// Evaluates the condition with the current values of its names.
     pub fn holds(&self, lookup: &dyn Fn(&str) -> Option<Operand>) -> bool {
         self.0.holds(lookup)
     }
 
-    /// The names it asks for, each once, in the order in which they are written. A bare word that is
-    /// compared with a name, as in `status == completed`, is not among them: it may be text.
+    /// The names in the condition, each once, in the order in which they are written. A bare word that is
+    /// compared with a name, as in `status == completed`, is not included, since it may be text.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
         let mut names = Vec::new();
@@ -140,9 +140,9 @@ impl Condition {
         names
     }
 
-    /// Its comparisons, as they are written, and whether the sides of each can be compared at the moment. A
-    /// bare word that is not the name of anything counts as text.
-    pub fn comparisons(&self, lookup: &dyn Fn(&str) -> Option<Operand>) -> Vec<(String, Sides)> {
+    /// The comparisons as text, and whether the current values of their sides can be compared. A bare word
+    /// that is not a known name counts as text.
+    pub fn comparisons(&self, lookup: &dyn Fn(&str) -> Option<Operand>) -> Vec<(String, Comparability)> {
         let written = |left, sign, right| Condition(Test::Compare(left, sign, right)).to_string();
         let compared = self.0.compared().into_iter();
         let compared = compared.map(|(left, sign, right)| {
@@ -151,9 +151,9 @@ impl Condition {
         compared.collect()
     }
 
-    /// What a name is compared with, in the order in which it is written.
+    /// What a name is compared with, in the order in which the comparisons are written.
     #[must_use]
-    pub fn compared_with(&self, name: &str) -> Vec<Compared<'_>> {
+    pub fn compared_with(&self, name: &str) -> Vec<ComparedWith<'_>> {
         let both = self.0.compared().into_iter().flat_map(|(left, _, right)| [(left, right), (right, left)]);
         let of_name = both.filter(|(one, _)| matches!(one, Term::Name(own) if own == name));
         of_name.map(|(_, other)| other.compared()).collect()
@@ -170,7 +170,7 @@ impl Test {
         }
     }
 
-    /// All comparisons, in the order in which they are written.
+    /// The comparisons, in the order in which they are written.
     fn compared(&self) -> Vec<(&Term, Comparison, &Term)> {
         match self {
             Test::Compare(left, comparison, right) => vec![(left, *comparison, right)],
@@ -180,18 +180,18 @@ impl Test {
     }
 }
 
-fn sides(left: &Term, right: &Term, lookup: Lookup<'_>) -> Sides {
-    let Some(left) = left.value(lookup) else { return Sides::Unknown };
+fn sides(left: &Term, right: &Term, lookup: Lookup<'_>) -> Comparability {
+    let Some(left) = left.value(lookup) else { return Comparability::Unknown };
     let right = match (right.value(lookup), right) {
         (Some(right), _) => right,
         (None, Term::Name(word)) => Operand::Text(word.clone()),
-        (None, _) => return Sides::Unknown,
+        (None, _) => return Comparability::Unknown,
     };
     let alike = match (&left, &right) {
         (Operand::Number(_), other) | (other, Operand::Number(_)) => other.as_number().is_some(),
         _ => true,
     };
-    if alike { Sides::Alike } else { Sides::Unlike }
+    if alike { Comparability::Comparable } else { Comparability::Incomparable }
 }
 
 impl Term {
@@ -214,11 +214,11 @@ impl Term {
         }
     }
 
-    fn compared(&self) -> Compared<'_> {
+    fn compared(&self) -> ComparedWith<'_> {
         match self {
-            Term::Text(text) => Compared::Text(text),
-            Term::Name(word) => Compared::Word(word),
-            Term::Number(_) | Term::Minus(_) | Term::Calculated(..) => Compared::Number,
+            Term::Text(text) => ComparedWith::Text(text),
+            Term::Name(word) => ComparedWith::Word(word),
+            Term::Number(_) | Term::Minus(_) | Term::Calculated(..) => ComparedWith::Number,
         }
     }
 
@@ -242,17 +242,16 @@ impl Term {
 }
 
 impl Operand {
-    /// As a number; a text that reads as one is one.
+    /// The value as a number, also if it is a text that contains one.
     fn as_number(&self) -> Option<f64> {
         match self {
             Operand::Number(number) => Some(*number),
             Operand::Text(text) => text.trim().parse().ok(),
-            // Digits are no number here.
             Operand::Hash(_) => None,
         }
     }
 
-    /// As a text, where it is one.
+    /// The value as a text, if it is one.
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
         match self {
@@ -262,23 +261,23 @@ impl Operand {
     }
 }
 
-/// Whether this is the beginning of a hash, with or without its kind.
-fn begins(hash: &str, beginning: &str) -> bool {
+/// Whether a text is a prefix of a hash, with or without its kind.
+fn is_hash_prefix(prefix: &str, hash: &str) -> bool {
     let bare = hash.split_once(':').map_or(hash, |(_, bare)| bare);
-    !beginning.is_empty() && (hash.starts_with(beginning) || bare.starts_with(beginning))
+    !prefix.is_empty() && (hash.starts_with(prefix) || bare.starts_with(prefix))
 }
 
 fn compare(left: &Term, comparison: Comparison, right: &Term, lookup: Lookup<'_>) -> bool {
     let Some(value) = left.value(lookup) else { return false };
     let other = match (right.value(lookup), right, &value) {
         (Some(other), ..) => other,
-        // A number is never compared with a bare word: that is a name which does not exist yet.
+        // A bare word beside a number is a name that has no value yet.
         (None, Term::Name(word), Operand::Text(_) | Operand::Hash(_)) => Operand::Text(word.clone()),
         (None, ..) => return false,
     };
     let order = match (&value, &other) {
         (Operand::Hash(hash), Operand::Text(text)) | (Operand::Text(text), Operand::Hash(hash))
-            if begins(hash, text) =>
+            if is_hash_prefix(text, hash) =>
         {
             Some(Ordering::Equal)
         }
@@ -298,7 +297,7 @@ fn numbers(left: &Operand, right: &Operand) -> Option<Ordering> {
 }
 
 impl Comparison {
-    /// Whether it is true of two things in this order; of two that have none, only `!=` is.
+    /// Whether the comparison is true for this order. Without an order only `!=` is.
     fn is(self, order: Option<Ordering>) -> bool {
         match self {
             Comparison::Less => order == Some(Ordering::Less),
@@ -317,13 +316,13 @@ impl Calculation {
             Calculation::Plus => left + right,
             Calculation::Minus => left - right,
             Calculation::Times => left * right,
-            // The remainder that is never negative, as for a clock.
+            // The remainder is never negative.
             Calculation::Modulo => left.rem_euclid(right),
         }
     }
 }
 
-/// Two conditions are the same when they are written the same, spaces and spare parentheses apart.
+/// Conditions are equal if their text is, except for spaces and superfluous parentheses.
 impl PartialEq for Condition {
     fn eq(&self, other: &Condition) -> bool {
         self.to_string() == other.to_string()
@@ -352,7 +351,7 @@ impl schemars::JsonSchema for Condition {
         schemars::json_schema!({
             "description": "A condition, such as \"val/loss < 0.5 and epoch % 5 == 0\".",
             "type": "string",
-            // Every condition compares something. The rest of the grammar is no regular language.
+            // Every condition contains a comparison. The rest of the grammar is not regular.
             "pattern": "[^\\s<>=!]\\s*(<=?|>=?|==|!=)\\s*[^\\s<>=!]",
         })
     }

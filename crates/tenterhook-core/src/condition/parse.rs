@@ -1,14 +1,14 @@
-//! From a text to a condition: words first, then what they amount to.
+//! Parses a condition: splits the text into tokens, then parses them by precedence climbing.
 
 use std::str::FromStr;
 
 use super::{Calculation, Comparison, Condition, Logic, Term, Test};
 
-/// More than anybody writes, and few enough for any stack.
-const MOST_WORDS: usize = 500;
-const DEEPEST: usize = 50;
+/// Limits that keep the recursion small enough for any stack.
+const MAX_TOKENS: usize = 500;
+const MAX_DEPTH: usize = 50;
 
-/// Why a text is not a condition: what is wrong, and where in it.
+/// The error for a text that is not a condition, with its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a condition: {}: {problem}", self.place())]
 pub struct ConditionError {
@@ -18,7 +18,7 @@ pub struct ConditionError {
 }
 
 impl ConditionError {
-    /// Where it is, in characters from 1.
+    /// The position of the error, in characters from 1.
     #[must_use]
     pub fn column(&self) -> usize {
         self.text[..self.at].chars().count() + 1
@@ -49,7 +49,7 @@ enum Token {
     Close,
 }
 
-/// What stands between two parts.
+/// A binary operator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Sign {
     Join(Logic),
@@ -57,13 +57,13 @@ pub(super) enum Sign {
     Calculate(Calculation),
 }
 
-/// How strongly `not` holds together, and what is not taken apart; [`Sign::strength`] has the rest.
+/// The precedence of `not`, and of what has no operator; [`Sign::precedence`] returns the others.
 pub(super) const NOT: u8 = 3;
 pub(super) const SINGLE: u8 = 7;
 
 impl Sign {
-    /// How strongly it holds its two sides together.
-    pub(super) fn strength(self) -> u8 {
+    /// The precedence of the operator.
+    pub(super) fn precedence(self) -> u8 {
         match self {
             Sign::Join(Logic::Or) => 1,
             Sign::Join(Logic::And) => 2,
@@ -73,7 +73,7 @@ impl Sign {
         }
     }
 
-    /// As it is written.
+    /// The operator as text.
     pub(super) fn text(self) -> &'static str {
         match self {
             Sign::Join(Logic::Or) => "or",
@@ -92,16 +92,16 @@ impl FromStr for Condition {
     fn from_str(text: &str) -> Result<Condition, ConditionError> {
         let wrong = |(at, problem)| ConditionError { text: text.to_owned(), at, problem };
         let tokens = tokens(text).map_err(wrong)?;
-        if tokens.len() > MOST_WORDS {
-            let problem = format!("it is longer than {MOST_WORDS} words and signs; write a shorter one");
-            return Err(wrong((tokens[MOST_WORDS].0, problem)));
+        if tokens.len() > MAX_TOKENS {
+            let problem = format!("it is longer than {MAX_TOKENS} words and signs; write a shorter one");
+            return Err(wrong((tokens[MAX_TOKENS].0, problem)));
         }
         let mut parser = Parser { tokens, next: 0, end: text.len(), depth: 0 };
         parser.whole().map(Condition).map_err(wrong)
     }
 }
 
-/// What is wrong, and at which byte.
+/// The byte position of an error, and its message.
 type Wrong = (usize, String);
 
 fn tokens(text: &str) -> Result<Vec<(usize, Token)>, Wrong> {
@@ -119,7 +119,7 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token)>, Wrong> {
     Ok(tokens)
 }
 
-/// The token at the beginning of a text, and its length.
+/// The first token of a text, and its length.
 fn token(text: &str, first: char) -> Result<(Token, usize), String> {
     for (sign, token) in SIGNS {
         if text.starts_with(sign) {
@@ -156,7 +156,7 @@ fn token(text: &str, first: char) -> Result<(Token, usize), String> {
     Ok((token, word.len()))
 }
 
-/// Longer signs before those they begin with.
+/// A sign comes before all signs that are its prefixes.
 const SIGNS: &[(&str, Token)] = &[
     ("<=", Token::Between(Sign::Compare(Comparison::LessOrEqual))),
     (">=", Token::Between(Sign::Compare(Comparison::GreaterOrEqual))),
@@ -175,7 +175,7 @@ const SIGNS: &[(&str, Token)] = &[
     (")", Token::Close),
 ];
 
-/// The word at the beginning of a text: letters and digits, with `_`, `.`, `/`, `-` and `:` inside it.
+/// The first word of a text: letters and digits, with `_`, `.`, `/`, `-` and `:` inside it.
 fn word(text: &str) -> &str {
     let starts = |c: char| c.is_alphanumeric() || c == '_';
     let is_number = text.starts_with('.') && text[1..].starts_with(|c: char| c.is_ascii_digit());
@@ -200,7 +200,7 @@ struct Parser {
     depth: usize,
 }
 
-/// What stands somewhere: something that holds or not, or something that has a value.
+/// A parsed part of a condition.
 enum Parsed {
     Test(Test),
     Term(Term),
@@ -221,7 +221,7 @@ impl Parser {
             (_, Parsed::Test(_)) => {
                 "write `and` or `or` in between, or quote a text of several words".to_owned()
             }
-            (_, Parsed::Term(_)) => format!("a comparison such as `<` or `==` should stand here; {EXAMPLE}"),
+            (_, Parsed::Term(_)) => format!("a comparison such as `<` or `==` is expected here; {EXAMPLE}"),
         };
         Err((self.at(), problem))
     }
@@ -234,7 +234,7 @@ impl Parser {
         self.tokens.get(self.next).map_or(self.end, |(at, _)| *at)
     }
 
-    /// Reads what holds together at least this strongly.
+    /// Parses a part whose operators have at least this precedence.
     fn part(&mut self, least: u8) -> Result<Parsed, Wrong> {
         let at = self.at();
         let (mut left, mut most) = match self.peek() {
@@ -247,16 +247,16 @@ impl Parser {
             _ => (self.single()?, SINGLE),
         };
         while let Some(Token::Between(sign)) = self.peek() {
-            let (sign, strength) = (*sign, sign.strength());
-            if strength < least || strength > most {
+            let (sign, precedence) = (*sign, sign.precedence());
+            if precedence < least || precedence > most {
                 break;
             }
             self.next += 1;
             let right_at = self.at();
-            let right = self.part(strength + 1)?;
+            let right = self.part(precedence + 1)?;
             left = joined(sign, (at, left), (right_at, right))?;
-            // Comparisons are not chained.
-            most = if matches!(sign, Sign::Compare(_)) { strength - 1 } else { strength };
+            // Comparisons cannot be chained.
+            most = if matches!(sign, Sign::Compare(_)) { precedence - 1 } else { precedence };
         }
         Ok(left)
     }
@@ -288,13 +288,13 @@ impl Parser {
                 };
                 Err((self.at(), problem.to_owned()))
             }
-            _ => Err((at, format!("a name, a number or a text should stand here; {EXAMPLE}"))),
+            _ => Err((at, format!("a name, a number or a text is expected here; {EXAMPLE}"))),
         }
     }
 
     fn deeper(&mut self, part: impl FnOnce(&mut Parser) -> Result<Parsed, Wrong>) -> Result<Parsed, Wrong> {
-        if self.depth == DEEPEST {
-            return Err((self.at(), format!("it is nested more than {DEEPEST} deep; write a simpler one")));
+        if self.depth == MAX_DEPTH {
+            return Err((self.at(), format!("it is nested more than {MAX_DEPTH} deep; write a simpler one")));
         }
         self.depth += 1;
         let parsed = part(self);
@@ -303,7 +303,7 @@ impl Parser {
     }
 }
 
-/// What a sign makes of its two sides, each with its place.
+/// Combines the two sides of an operator, each with its position.
 fn joined(sign: Sign, left: (usize, Parsed), right: (usize, Parsed)) -> Result<Parsed, Wrong> {
     Ok(match sign {
         Sign::Join(logic) => {
@@ -342,7 +342,7 @@ fn term(at: usize, parsed: Parsed) -> Result<Term, Wrong> {
     }
 }
 
-/// A term to calculate with.
+/// Checks that a part is a term for arithmetic.
 fn number(at: usize, parsed: Parsed) -> Result<Term, Wrong> {
     match term(at, parsed)? {
         Term::Text(_) => Err((at, "a text cannot be calculated with; write a number or a name".to_owned())),

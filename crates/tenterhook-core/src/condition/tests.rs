@@ -26,7 +26,7 @@ fn condition(text: &str) -> Condition {
 }
 
 #[test]
-fn a_condition_holds_when_what_it_says_is_so() {
+fn conditions_are_evaluated() {
     for (text, holds) in [
         ("val/loss < 0.5", true),
         ("val/loss<0.5", true),
@@ -97,18 +97,18 @@ fn a_hash_is_named_by_any_beginning_of_it() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_told() {
+fn incomparable_sides_are_reported() {
     for (text, expected) in [
-        ("status == 3", Sides::Unlike),
-        ("3 == status", Sides::Unlike),
-        ("val/loss < low", Sides::Unlike),
-        ("commit == 12", Sides::Unlike),
-        ("status == completed", Sides::Alike),
-        ("seed == 42", Sides::Alike),
-        ("config_hash == blake3:9f", Sides::Alike),
-        ("val/loss < epoch", Sides::Alike),
-        ("lost < 3", Sides::Unknown),
-        ("epoch < lost + 1", Sides::Unknown),
+        ("status == 3", Comparability::Incomparable),
+        ("3 == status", Comparability::Incomparable),
+        ("val/loss < low", Comparability::Incomparable),
+        ("commit == 12", Comparability::Incomparable),
+        ("status == completed", Comparability::Comparable),
+        ("seed == 42", Comparability::Comparable),
+        ("config_hash == blake3:9f", Comparability::Comparable),
+        ("val/loss < epoch", Comparability::Comparable),
+        ("lost < 3", Comparability::Unknown),
+        ("epoch < lost + 1", Comparability::Unknown),
     ] {
         assert_eq!(condition(text).comparisons(&known), [(text.to_owned(), expected)]);
     }
@@ -116,12 +116,16 @@ fn what_cannot_be_compared_is_told() {
     let several: Vec<_> = several.iter().map(|(text, sides)| (text.as_str(), *sides)).collect();
     assert_eq!(
         several,
-        [("epoch == 1", Sides::Alike), ("status > 2", Sides::Unlike), ("step < 3", Sides::Alike)]
+        [
+            ("epoch == 1", Comparability::Comparable),
+            ("status > 2", Comparability::Incomparable),
+            ("step < 3", Comparability::Comparable)
+        ]
     );
 }
 
 #[test]
-fn a_comparison_with_something_unknown_is_false_whatever_it_is() {
+fn a_comparison_with_an_unknown_name_is_false() {
     for comparison in ["<", "<=", ">", ">=", "==", "!="] {
         for text in [format!("lost {comparison} 1"), format!("epoch {comparison} lost")] {
             assert!(!condition(&text).holds(&known), "{text}");
@@ -134,7 +138,7 @@ fn a_comparison_with_something_unknown_is_false_whatever_it_is() {
 }
 
 #[test]
-fn the_names_are_those_it_asks_for() {
+fn names_lists_the_names_of_a_condition() {
     let names = |text| condition(text).names().into_iter().map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(names("b > 1 and (a + b < 3 or not c == 'x')"), ["b", "a", "c"]);
     assert_eq!(names("status == completed"), ["status"]);
@@ -144,7 +148,7 @@ fn the_names_are_those_it_asks_for() {
 }
 
 #[test]
-fn what_is_no_condition_says_where_and_what_to_write() {
+fn an_invalid_condition_is_an_error_with_position_and_fix() {
     for (text, column, hint) in [
         ("", 1, "it is empty; write for example"),
         ("epoch", 1, "`epoch > 0`"),
@@ -188,7 +192,7 @@ fn what_is_too_long_or_too_deep_is_refused_and_not_a_stack_overflow() {
 }
 
 #[test]
-fn spaces_and_spare_parentheses_make_no_other_condition() {
+fn spaces_and_superfluous_parentheses_make_no_difference() {
     assert_eq!(condition("((epoch>1))and not(step<=2)"), condition("epoch > 1 && !(step <= 2)"));
     assert_eq!(condition("((epoch>1))and not(step<=2)").to_string(), "epoch > 1 and not step <= 2");
     assert_ne!(condition("a - (b - c) > 0"), condition("a - b - c > 0"));

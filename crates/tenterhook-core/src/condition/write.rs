@@ -1,18 +1,18 @@
-//! From a condition back to a text.
+//! Converts a condition back into text.
 
 use std::fmt;
 
 use super::parse::{NOT, SINGLE, Sign};
 use super::{Condition, Term, Test};
 
-/// As it would be written, with no more parentheses than needed; it reads back as the same.
+/// Writes the condition with the necessary parentheses only. Parsing the text returns the same condition.
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.write(f, 0)
     }
 }
 
-/// A part of a condition, written in parentheses where it holds together less strongly than this.
+/// A part of a condition. It is written in parentheses if its precedence is less than `least`.
 trait Part {
     fn write(&self, f: &mut fmt::Formatter<'_>, least: u8) -> fmt::Result;
 }
@@ -22,15 +22,15 @@ fn between(
     (left, sign, right): (&dyn Part, Sign, &dyn Part),
     least: u8,
 ) -> fmt::Result {
-    let strength = sign.strength();
-    if strength < least {
+    let precedence = sign.precedence();
+    if precedence < least {
         f.write_str("(")?;
         between(f, (left, sign, right), 0)?;
         return f.write_str(")");
     }
-    left.write(f, strength)?;
+    left.write(f, precedence)?;
     write!(f, " {} ", sign.text())?;
-    right.write(f, strength + 1)
+    right.write(f, precedence + 1)
 }
 
 impl Part for Test {
@@ -50,8 +50,8 @@ impl Part for Term {
     fn write(&self, f: &mut fmt::Formatter<'_>, least: u8) -> fmt::Result {
         match self {
             Term::Number(number) if number.is_nan() => f.write_str("nan"),
-            Term::Number(number) => write!(f, "{}", Plainly(*number)),
-            // A text has no more than one kind of quotes in it, or it could not have been written.
+            Term::Number(number) => write!(f, "{}", Compact(*number)),
+            // A parsed text contains at most one kind of quotes.
             Term::Text(text) if text.contains('"') => write!(f, "'{text}'"),
             Term::Text(text) => write!(f, "\"{text}\""),
             Term::Name(name) => f.write_str(name),
@@ -66,10 +66,10 @@ impl Part for Term {
     }
 }
 
-/// A number without a row of zeros.
-struct Plainly(f64);
+/// A number, in scientific notation if it has many zeros.
+struct Compact(f64);
 
-impl fmt::Display for Plainly {
+impl fmt::Display for Compact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = self.0.abs();
         let plain = size == 0.0 || (1e-5..1e16).contains(&size) || size.is_infinite();

@@ -1,4 +1,4 @@
-//! How numbers are logged, and what an epoch's become.
+//! Aggregation of metrics over an epoch or an evaluation.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::values::Values;
 use crate::progress::Phase;
 
-/// How values logged during an epoch become one.
+/// How the values of an epoch are aggregated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reduce {
@@ -16,50 +16,50 @@ pub enum Reduce {
     Mean,
     /// Sum.
     Sum,
-    /// Smallest.
+    /// Minimum.
     Min,
-    /// Largest.
+    /// Maximum.
     Max,
-    /// The last one.
+    /// The last value.
     Last,
 }
 
-/// How a number is logged.
+/// How a metric is logged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogOptions {
-    /// The value is visible at once.
+    /// The value is visible immediately.
     pub on_step: bool,
-    /// The values of an epoch are aggregated and visible at its end.
+    /// The values of an epoch are aggregated, and the aggregate is visible at its end.
     pub on_epoch: bool,
-    /// How they are aggregated.
+    /// How values are aggregated.
     pub reduce: Reduce,
-    /// The weight of this value in a mean; `None` is the batch size.
+    /// The weight of the value in a mean; `None` for the batch size.
     pub weight: Option<f64>,
 }
 
 impl LogOptions {
-    /// Visible at once.
+    /// Visible immediately.
     pub const STEP: LogOptions =
         LogOptions { on_step: true, on_epoch: false, reduce: Reduce::Mean, weight: None };
     /// Aggregated over the epoch.
     pub const EPOCH: LogOptions = LogOptions { on_step: false, on_epoch: true, ..LogOptions::STEP };
-    /// Both: `name_step` and `name_epoch` stand beside `name`.
+    /// Both, also as `name_step` and `name_epoch`.
     pub const BOTH: LogOptions = LogOptions { on_epoch: true, ..LogOptions::STEP };
 
-    /// What is usual there: at once in training, aggregated in an evaluation.
+    /// The default for a loop: visible immediately in training, aggregated in an evaluation.
     #[must_use]
     pub fn usual(phase: Phase) -> LogOptions {
         if phase == Phase::Train { LogOptions::STEP } else { LogOptions::EPOCH }
     }
 
-    /// The same, aggregated in another way.
+    /// Sets how values are aggregated.
     #[must_use]
     pub fn reduce(self, reduce: Reduce) -> LogOptions {
         LogOptions { reduce, ..self }
     }
 }
 
-/// What an epoch's values have come to so far.
+/// An aggregate in progress.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Running {
     pub(super) reduce: Reduce,
@@ -68,7 +68,7 @@ pub(super) struct Running {
     #[serde(with = "crate::number")]
     pub(super) weight: f64,
     also_on_step: bool,
-    /// With several evaluation loaders: the name without the loader.
+    /// With several evaluation loaders: the name of the metric without the loader.
     mean_of: Option<String>,
 }
 
@@ -77,7 +77,7 @@ impl Running {
         match self.reduce {
             Reduce::Mean => self.value += value * weight,
             Reduce::Sum => self.value += value,
-            // A NaN stays one: a diverged epoch must not look well.
+            // NaN wins, so that a diverged epoch is visible.
             Reduce::Min | Reduce::Max if value.is_nan() || self.value.is_nan() => self.value = f64::NAN,
             Reduce::Min => self.value = self.value.min(value),
             Reduce::Max => self.value = self.value.max(value),
@@ -98,7 +98,7 @@ impl Running {
         if self.reduce == Reduce::Mean { self.value / self.weight } else { self.value }
     }
 
-    /// Makes it visible. It is the epoch's or the evaluation's, also where a hook has logged for it.
+    /// Makes the result visible. It counts as logged by the loop, even if a hook has logged the values.
     fn publish(&self, name: &str, values: &mut Values) -> f64 {
         let by_hook = std::mem::replace(&mut values.place.by_hook, false);
         let result = self.result();
@@ -111,30 +111,30 @@ impl Running {
     }
 }
 
-/// The values being aggregated.
+/// The aggregates of an epoch or an evaluation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Epoch {
     pub(super) running: BTreeMap<String, Running>,
-    /// The epoch has ended: what is logged from here on is visible at once.
+    /// The epoch has ended: values that are logged from here on are visible immediately.
     closed: bool,
 }
 
-/// What training aggregates, which waits while an evaluation aggregates its own.
+/// The aggregates of training, and those of an evaluation during one.
 #[derive(Default)]
 pub(super) struct Epochs {
     pub(super) train: Epoch,
     pub(super) evaluate: Option<Epoch>,
-    /// The loader that evaluation batches come from, when there are several.
+    /// The loader of the current evaluation batches, if there are several loaders.
     pub(super) loader: Option<String>,
 }
 
 impl Epochs {
-    /// The evaluation that is under way, or training.
+    /// The aggregates of the evaluation, if there is one, or else of training.
     pub(super) fn current(&mut self) -> &mut Epoch {
         self.evaluate.as_mut().unwrap_or(&mut self.train)
     }
 
-    /// Logs a value with its weight for the epoch or the evaluation that is under way.
+    /// Adds a value with its weight to the current aggregates.
     pub(super) fn add(
         &mut self,
         name: &str,
@@ -167,7 +167,8 @@ impl Epochs {
         }
     }
 
-    /// The last batch has been seen: makes the aggregates visible; with several loaders also their mean under the plain name.
+    /// Makes the aggregates visible after the last batch; with several loaders also the mean over the loaders
+    /// under the plain name.
     pub(super) fn close(&mut self, values: &mut Values) {
         let epoch = self.current();
         epoch.closed = true;

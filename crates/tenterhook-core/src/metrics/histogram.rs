@@ -1,20 +1,20 @@
-//! A histogram of values, for what one number cannot say.
+//! Histograms of values.
 
 use serde::{Deserialize, Serialize};
 
-/// How many values lie in each of several bins of equal width, from the smallest to the largest.
+/// A histogram with bins of equal width from the smallest to the largest value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Histogram {
-    /// The borders of the bins, one more than there are bins, rising.
+    /// The edges of the bins in ascending order, one more than there are bins.
     pub edges: Vec<f64>,
-    /// How many values lie in each bin. The last one holds its upper border, too.
+    /// The number of values in each bin. The last bin includes its upper edge.
     pub counts: Vec<u64>,
-    /// How many values were NaN or infinite and are in no bin.
+    /// The number of values that are NaN or infinite and in no bin.
     pub non_finite: u64,
 }
 
 impl Histogram {
-    /// The histogram of these values. Where all are the same, there is one bin around them.
+    /// Computes the histogram of values. If all are equal, there is one bin.
     #[must_use]
     pub fn of(values: &[f32], bins: usize) -> Histogram {
         let finite = || values.iter().copied().filter(|value| value.is_finite()).map(f64::from);
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_width_has_one_bin_and_nothing_has_none() {
+    fn equal_values_have_one_bin_and_no_values_have_none() {
         assert_eq!(Histogram::of(&[3.0, 3.0], 8).counts, [2]);
         assert_eq!(Histogram::of(&[3.0, 5.0], 1).edges, [3.0, 5.0]);
         assert!(Histogram::of(&[f32::INFINITY], 8).counts.is_empty());

@@ -1,12 +1,12 @@
-//! Logged numbers: their latest values, and their aggregation over an epoch.
+//! Logged metrics: their latest values, and their aggregation over an epoch.
 
 mod aggregate;
 mod histogram;
-mod logged;
 mod ranks;
 mod since;
 mod state;
 mod values;
+mod view;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -14,30 +14,30 @@ use std::collections::BTreeMap;
 use aggregate::{Epoch, Epochs};
 pub use aggregate::{LogOptions, Reduce};
 pub use histogram::Histogram;
-pub use logged::Logged;
 pub use ranks::Aggregates;
-pub use since::Mark;
+pub use since::LogPosition;
 pub use state::MetricsState;
 use values::{Latest, Values};
+pub use view::MetricsView;
 
-/// The numbers of a run: latest values by name, and what is being aggregated.
+/// The metrics of a run: their latest values, and the aggregates of the current epoch and evaluation.
 #[derive(Default)]
 pub struct Metrics {
     values: RefCell<Values>,
     epochs: RefCell<Epochs>,
     batch_size: Cell<usize>,
-    /// What the module has logged for the batch that is evaluated, while somebody wants to know.
+    /// What the module has logged for the current batch of an evaluation, if a hook wants it.
     batch: RefCell<Option<BTreeMap<String, f64>>>,
-    /// The histograms that were logged since somebody took them, each name's latest.
+    /// The latest histogram of each name since they were taken.
     histograms: RefCell<BTreeMap<String, Histogram>>,
-    /// Names that are not the hooks' to log, and whether a hook that tried has been told.
+    /// Names that hooks cannot log, and whether a hook has attempted it.
     reserved: RefCell<BTreeMap<String, bool>>,
 }
 
-/// Whether a hook that logs a name that is not its own has been told.
-pub(crate) enum Told {
-    Now,
-    Before,
+/// A hook logged under a name that the module or the trainer logs.
+pub(crate) struct ReservedName {
+    /// Whether it is the first attempt under this name.
+    pub(crate) first: bool,
 }
 
 impl Metrics {
@@ -53,19 +53,19 @@ impl Metrics {
         self.values.borrow().latest.get(name).map(|latest| latest.step)
     }
 
-    /// The names there are, in order.
+    /// The names of all metrics, sorted.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.values.borrow().latest.keys().cloned().collect()
     }
 
-    /// All latest values, in order of name.
+    /// The latest values of all metrics.
     #[must_use]
     pub fn to_map(&self) -> BTreeMap<String, f64> {
         self.values.borrow().latest.iter().map(|(name, latest)| (name.clone(), latest.value)).collect()
     }
 
-    /// Logs a number.
+    /// Logs a metric.
     pub fn log(&self, name: &str, value: f64, options: LogOptions) {
         let mut values = self.values.borrow_mut();
         if let Some(batch) = self.batch.borrow_mut().as_mut().filter(|_| !values.place.by_hook) {
@@ -79,10 +79,15 @@ impl Metrics {
         }
     }
 
-    /// Logs a hook's number, unless the name is somebody else's.
-    pub(crate) fn log_as_hook(&self, name: &str, value: f64, options: LogOptions) -> Result<(), Told> {
-        if let Some(told) = self.reserved.borrow_mut().get_mut(name) {
-            return Err(if std::mem::replace(told, true) { Told::Before } else { Told::Now });
+    /// Logs a metric of a hook, unless the name is reserved.
+    pub(crate) fn log_as_hook(
+        &self,
+        name: &str,
+        value: f64,
+        options: LogOptions,
+    ) -> Result<(), ReservedName> {
+        if let Some(attempted) = self.reserved.borrow_mut().get_mut(name) {
+            return Err(ReservedName { first: !std::mem::replace(attempted, true) });
         }
         self.values.borrow_mut().place.by_hook = true;
         self.log(name, value, options);
@@ -90,8 +95,8 @@ impl Metrics {
         Ok(())
     }
 
-    /// Shows a number to observers alone, until it is logged for everybody again: what an observer wants to read
-    /// must not become a number that a controller decides by.
+    /// Sets a metric for observers only, until it is logged again: a number that was read for an observer
+    /// must not influence a controller.
     pub fn log_for_observers(&self, name: &str, value: f64) {
         let mut values = self.values.borrow_mut();
         let latest = values.newest(value);
@@ -99,19 +104,19 @@ impl Metrics {
     }
 }
 
-/// What the loop does with the metrics; hooks cannot.
+/// Methods for the loop, which hooks cannot call.
 impl Metrics {
-    /// These names are the module's and the trainer's; what hooks log under them is left out.
+    /// Reserves the names of metrics that the module and the trainer log. Hooks cannot log them.
     pub fn reserve(&self, names: impl IntoIterator<Item = String>) {
         *self.reserved.borrow_mut() = names.into_iter().map(|name| (name, false)).collect();
     }
 
-    /// A batch of this size comes next.
+    /// Sets the size of the next batch.
     pub fn set_batch_size(&self, size: usize) {
         self.batch_size.set(size);
     }
 
-    /// A fit begins, which counts its steps anew: what was logged before belongs to none of them.
+    /// Begins a fit, which counts its steps from 0. Metrics logged before belong to no step of it.
     pub fn begin_fit(&self) {
         let mut values = self.values.borrow_mut();
         values.step = 0;
@@ -119,41 +124,41 @@ impl Metrics {
         values.observed.clear();
     }
 
-    /// What is logged from here on belongs to this optimizer step.
+    /// Sets the optimizer step of the metrics that are logged from here on.
     #[inline]
     pub fn set_step(&self, step: u64) {
         self.values.borrow_mut().step = step;
     }
 
-    /// Logs a histogram; only the latest of a name waits to be taken.
+    /// Logs a histogram. Only the latest one of a name is kept until it is taken.
     pub fn log_histogram(&self, name: &str, histogram: Histogram) {
         self.histograms.borrow_mut().insert(name.to_owned(), histogram);
     }
 
-    /// Whether histograms wait to be taken.
+    /// Whether there are histograms to take.
     #[inline]
     #[must_use]
     pub fn has_histograms(&self) -> bool {
         !self.histograms.borrow().is_empty()
     }
 
-    /// The histograms that were logged since the last call, in order of name.
+    /// The histograms since the last call.
     #[must_use]
     pub fn take_histograms(&self) -> BTreeMap<String, Histogram> {
         self.histograms.take()
     }
 
-    /// An epoch of training begins.
+    /// Begins an epoch of training.
     pub fn begin_epoch(&self) {
         self.epochs.borrow_mut().train = Epoch::default();
     }
 
-    /// An evaluation begins; what training aggregates waits.
+    /// Begins an evaluation. The aggregates of training are suspended.
     pub fn begin_evaluation(&self) {
         self.epochs.borrow_mut().evaluate = Some(Epoch::default());
     }
 
-    /// The loader that evaluation batches come from now, when there are several.
+    /// Sets the loader of the current evaluation batches, if there are several loaders.
     pub fn set_loader(&self, loader: Option<&str>) {
         let current = &mut self.epochs.borrow_mut().loader;
         if current.as_deref() != loader {
@@ -161,30 +166,30 @@ impl Metrics {
         }
     }
 
-    /// The epoch, or the evaluation, has seen its last batch.
+    /// Completes the aggregates of the current epoch or evaluation after its last batch.
     pub fn close(&self) {
         self.epochs.borrow_mut().close(&mut self.values.borrow_mut());
     }
 
-    /// The module's step for a batch of an evaluation comes next; what it logs is kept apart where a hook wants it.
+    /// Begins a batch of an evaluation, and records separately what the module logs for it if `wanted`.
     pub fn begin_batch(&self, wanted: bool) {
         *self.batch.borrow_mut() = wanted.then(BTreeMap::new);
     }
 
-    /// What the module has logged for that batch.
+    /// What the module has logged for the batch.
     #[must_use]
     pub fn take_batch(&self) -> BTreeMap<String, f64> {
         self.batch.take().unwrap_or_default()
     }
 
-    /// The evaluation is over; training goes on.
+    /// Ends an evaluation. Training continues.
     pub fn end_evaluation(&self) {
         self.batch.take();
         self.set_loader(None);
         self.epochs.borrow_mut().evaluate = None;
     }
 
-    /// What was logged since the last call, in order of name. When nothing was, it costs a branch.
+    /// The metrics that were logged since the last call. If there are none, this costs a branch.
     #[inline]
     pub fn take_changes(&self) -> Option<BTreeMap<String, f64>> {
         let mut values = self.values.borrow_mut();
@@ -192,7 +197,7 @@ impl Metrics {
     }
 }
 
-/// The latest values, as a map.
+/// Formats the latest values as a map.
 impl std::fmt::Debug for Metrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.to_map().fmt(f)

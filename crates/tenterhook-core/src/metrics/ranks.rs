@@ -1,4 +1,4 @@
-//! What an epoch or an evaluation has aggregated, over all ranks of a distributed run.
+//! Aggregates of an epoch or an evaluation over all ranks of a distributed run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use super::Metrics;
 use super::aggregate::{Reduce, Running};
 
-/// What one rank has aggregated so far, by name.
+/// The aggregates of one rank so far, by name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Aggregates(BTreeMap<String, Running>);
 
 impl Aggregates {
-    /// What all ranks together have, given what each has by rank. `sum` adds up numbers over all ranks. Of values of which
-    /// the last one counts, it is that of the first rank that has one.
+    /// Combines the aggregates of all ranks. `sum` adds numbers over all ranks. With [`Reduce::Last`] the
+    /// value of the first rank that has one counts.
     pub fn over_ranks<E>(
         all: &[Aggregates],
         rank: usize,
@@ -42,13 +42,13 @@ impl Aggregates {
 }
 
 impl Metrics {
-    /// What this epoch or evaluation has aggregated so far on this rank.
+    /// The aggregates of the current epoch or evaluation on this rank.
     #[must_use]
     pub fn aggregates(&self) -> Aggregates {
         Aggregates(self.epochs.borrow_mut().current().running.clone())
     }
 
-    /// Replaces that by what all ranks have.
+    /// Replaces the aggregates of the current epoch or evaluation.
     pub fn set_aggregates(&self, aggregates: Aggregates) {
         self.epochs.borrow_mut().current().running = aggregates.0;
     }

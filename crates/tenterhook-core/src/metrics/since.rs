@@ -1,50 +1,51 @@
-//! What was logged since some moment: in this batch, in this epoch, by this validation.
+//! Metrics that were logged since some point, such as the start of a batch or an epoch.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Logged;
+use super::MetricsView;
 
-/// A moment among everything that is logged. A checkpoint can hold it, and it means the same after a resume.
+/// A position in the sequence of all logged values. It can be saved in a checkpoint and stays valid after a
+/// resume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Mark(u64);
+pub struct LogPosition(u64);
 
-impl Logged<'_> {
-    /// This moment, to ask later what was logged [`since`](Logged::since).
+impl MetricsView<'_> {
+    /// The current position, for [`since`](MetricsView::since).
     #[must_use]
-    pub fn mark(self) -> Mark {
-        Mark(self.count())
+    pub fn log_position(self) -> LogPosition {
+        LogPosition(self.count())
     }
 
-    /// The latest values of everything that was logged since, in order of name.
+    /// The latest values of all metrics that were logged since a position.
     #[must_use]
-    pub fn since(self, mark: Mark) -> BTreeMap<String, f64> {
-        self.chosen(|latest| latest.place.number > mark.0)
+    pub fn since(self, start: LogPosition) -> BTreeMap<String, f64> {
+        self.chosen(|latest| latest.place.number > start.0)
     }
 
-    /// The same without what hooks logged for the step: the module's and the trainer's, and what an epoch
-    /// or an evaluation came to.
+    /// The latest values of the metrics that were logged since a position by the module and the trainer, and
+    /// of all aggregates of epochs and evaluations.
     #[must_use]
-    pub fn since_without_hooks(self, mark: Mark) -> BTreeMap<String, f64> {
-        self.chosen(|latest| latest.place.number > mark.0 && !latest.place.by_hook)
+    pub fn since_without_hooks(self, start: LogPosition) -> BTreeMap<String, f64> {
+        self.chosen(|latest| latest.place.number > start.0 && !latest.place.by_hook)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::metrics::{LogOptions, Logged, Metrics};
+    use crate::metrics::{LogOptions, Metrics, MetricsView};
 
-    fn all(metrics: &Metrics) -> Logged<'_> {
-        Logged::new(metrics, &(None, None), crate::Phase::Train, true)
+    fn all(metrics: &Metrics) -> MetricsView<'_> {
+        MetricsView::new(metrics, &(None, None), crate::Phase::Train, true)
     }
 
     #[test]
-    fn a_mark_tells_apart_what_was_logged_before_and_after_it_also_after_a_resume() {
+    fn a_log_position_separates_earlier_and_later_values_also_after_a_resume() {
         let metrics = Metrics::default();
         metrics.log("before", 1.0, LogOptions::STEP);
         metrics.log("again", 1.0, LogOptions::STEP);
-        let mark = all(&metrics).mark();
+        let mark = all(&metrics).log_position();
         assert!(all(&metrics).since(mark).is_empty());
         metrics.log("again", 1.0, LogOptions::STEP);
         assert!(metrics.log_as_hook("hook", 2.0, LogOptions::STEP).is_ok());
@@ -58,7 +59,7 @@ mod tests {
             assert_eq!(since.keys().collect::<Vec<_>>(), ["after", "again", "hook"]);
             let of_the_module = all(&metrics).since_without_hooks(mark);
             assert_eq!(of_the_module.keys().collect::<Vec<_>>(), ["after", "again"]);
-            let now = all(&metrics).mark();
+            let now = all(&metrics).log_position();
             metrics.log("new", 4.0, LogOptions::STEP);
             assert_eq!(all(&metrics).since(now).keys().collect::<Vec<_>>(), ["new"]);
         }

@@ -13,7 +13,7 @@ fn epoch_of(reduce: Reduce, values: &[(f64, usize)]) -> f64 {
 }
 
 #[test]
-fn an_epoch_is_aggregated_as_asked() {
+fn an_epoch_is_aggregated_by_the_chosen_reduction() {
     let values = [(1.0, 3), (5.0, 1), (3.0, 4)];
     for (reduce, expected) in [
         (Reduce::Mean, 20.0 / 8.0),
@@ -27,7 +27,7 @@ fn an_epoch_is_aggregated_as_asked() {
 }
 
 #[test]
-fn a_validation_inside_an_epoch_leaves_its_running_values_alone() {
+fn a_validation_within_an_epoch_does_not_affect_its_aggregates() {
     let metrics = Metrics::default();
     metrics.begin_epoch();
     metrics.log("acc", 1.0, LogOptions::EPOCH);
@@ -68,7 +68,7 @@ fn both_shows_the_step_the_epoch_and_the_latest_of_them() {
 }
 
 #[test]
-fn what_was_logged_since_it_was_last_asked_is_told_once() {
+fn take_changes_returns_each_change_once() {
     let metrics = Metrics::default();
     assert_eq!(metrics.take_changes(), None);
     metrics.log("a", 1.0, LogOptions::STEP);
@@ -87,7 +87,7 @@ fn what_was_logged_since_it_was_last_asked_is_told_once() {
     later.restore(metrics.state());
     let logged = metrics.take_changes();
     assert_eq!(logged, Some(BTreeMap::from([("a".to_owned(), 3.0)])));
-    assert_eq!(later.take_changes(), logged, "what nobody had taken waits after a restart, too");
+    assert_eq!(later.take_changes(), logged, "what was not taken waits after a resume, too");
     metrics.restore(metrics.state());
     assert_eq!(metrics.take_changes(), None);
 }
@@ -107,12 +107,12 @@ fn what_a_hook_logs_after_the_last_batch_changes_no_other_metric() {
     metrics.begin_evaluation();
     metrics.log("val/loss", 0.5, LogOptions::EPOCH);
     metrics.close();
-    let logged = || Logged::new(&metrics, &(None, None), crate::Phase::Validate, true);
-    let start = logged().mark();
+    let logged = || MetricsView::new(&metrics, &(None, None), crate::Phase::Validate, true);
+    let start = logged().log_position();
     metrics.log("val/acc", 1.0, LogOptions::EPOCH);
-    let closed = logged().mark();
+    let closed = logged().log_position();
     assert!(metrics.log_as_hook("val/f1", 0.75, LogOptions::EPOCH).is_ok());
     assert_eq!(logged().since(closed).into_keys().collect::<Vec<_>>(), ["val/f1"]);
     let names: Vec<_> = logged().since_without_hooks(start).into_keys().collect();
-    assert_eq!(names, ["val/acc", "val/f1"], "an evaluation's results, whoever logged them");
+    assert_eq!(names, ["val/acc", "val/f1"], "an evaluation's results, also those that hooks logged");
 }

@@ -1,42 +1,45 @@
-//! The latest values, and where each stands among everything that was logged.
+//! The latest values of metrics.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The latest values by name.
+/// The latest values of metrics, by name.
 #[derive(Default)]
 pub(super) struct Values {
     pub(super) latest: BTreeMap<String, Latest>,
-    /// What is newer and only observers see, because only they asked for it.
+    /// Newer values that only observers see, because they were read for observers only.
     pub(super) observed: BTreeMap<String, Latest>,
-    /// Something was logged since it was last asked what.
+    /// Whether anything was logged since the changes were last taken.
     pub(super) changed: bool,
-    /// How often anything was logged, and whether a hook is logging now.
-    pub(super) place: Place,
-    /// The optimizer step that is being worked on, or that was completed last.
+    /// The number of values logged so far, and whether a hook is logging now.
+    pub(super) place: LogEntry,
+    /// The optimizer step of the values that are logged now.
     pub(super) step: u64,
 }
 
-/// The latest value of a metric, and whether it was logged since it was last asked what was.
-#[derive(Clone, Copy, Debug)]
+/// The latest value of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Latest {
+    #[serde(with = "crate::number")]
     pub(super) value: f64,
+    /// Whether it was logged since the changes were last taken.
+    #[serde(skip)]
     pub(super) changed: bool,
-    /// The step that it belongs to.
+    /// The optimizer step that it belongs to.
     pub(super) step: u64,
-    pub(super) place: Place,
+    pub(super) place: LogEntry,
 }
 
-/// Where a metric's latest value stands among everything that was logged, and whose it is.
+/// The position of a value among all logged values, and whether a hook logged it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Place {
+pub(super) struct LogEntry {
     pub(super) number: u64,
     pub(super) by_hook: bool,
 }
 
 impl Values {
-    /// A value that is logged now.
+    /// Makes the entry of a value that is logged now.
     pub(super) fn newest(&mut self, value: f64) -> Latest {
         self.place.number += 1;
         Latest { value, changed: true, step: self.step, place: self.place }
@@ -54,7 +57,7 @@ impl Values {
         self.changed = true;
     }
 
-    /// What was logged since the last call, in order of name.
+    /// The values that were logged since the last call.
     pub(super) fn take_changes(&mut self) -> BTreeMap<String, f64> {
         self.changed = false;
         let changed = self.latest.iter_mut().filter_map(|(name, latest)| {

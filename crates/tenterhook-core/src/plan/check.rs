@@ -1,22 +1,22 @@
-//! What the plan refuses before step 1, each with its fix.
+//! Checks of the plan before step 1. Each error has a fix.
 
-use super::asked;
+use super::condition_names;
 use super::writers::Writers;
 use crate::cadence::Cadence;
 use crate::progress::Phase;
-use crate::spec::{Claim, Declared, HookSpec, Lack};
+use crate::spec::{Claim, Declaration, EnvironmentProblem, HookSpec};
 
-/// A metric that the module says it logs.
+/// A metric that the module declares to log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredMetric {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// The loop it is logged in.
+    /// The loop in which it is logged.
     pub phase: Phase,
 }
 
 impl DeclaredMetric {
-    /// A metric of this name, logged in this loop.
+    /// Declares a metric of this name, logged in this loop.
     pub fn new(name: impl Into<String>, phase: Phase) -> DeclaredMetric {
         DeclaredMetric { name: name.into(), phase }
     }
@@ -25,15 +25,16 @@ impl DeclaredMetric {
 /// What is known of a run before it begins.
 #[derive(Clone, Debug, Default)]
 pub struct RunFacts {
-    /// What the module logs; `None` when it does not say, and then nothing can be refused for lack of it.
+    /// The metrics that the module logs; `None` if it does not declare them, so that missing metrics cannot
+    /// be detected.
     pub metrics: Option<Vec<DeclaredMetric>>,
-    /// Why validation never runs, if it never does.
+    /// The reason why validation never runs, if it never does.
     pub no_validation: Option<NoValidation>,
-    /// How many optimizer steps there will be, where that is known.
+    /// The number of optimizer steps, if known.
     pub steps: Option<u64>,
-    /// How many epochs there will be at most, where that is known.
+    /// The maximum number of epochs, if known.
     pub epochs: Option<u64>,
-    /// How many micro-batches there will be, where that is known.
+    /// The number of micro-batches, if known.
     pub batches: Option<u64>,
 }
 
@@ -42,22 +43,22 @@ pub struct RunFacts {
 pub struct NoValidation {
     /// The reason.
     pub why: String,
-    /// What to do about it.
+    /// The fix.
     pub fix: String,
 }
 
-/// Why a plan is refused.
+/// An error or a warning about the plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}; {fix}")]
 #[non_exhaustive]
 pub struct PlanError {
-    /// The hook it is about; of two, the one that comes first.
+    /// The hook concerned; the first one of two.
     pub hook: String,
-    /// The option of the hook that it is about.
+    /// The option concerned.
     pub key: Option<&'static str>,
     /// What cannot work.
     pub what: String,
-    /// What to do about it.
+    /// The fix.
     pub fix: String,
     warning: bool,
 }
@@ -67,8 +68,8 @@ impl PlanError {
         PlanError { hook: hook.to_owned(), key: None, what, fix: fix.into(), warning: false }
     }
 
-    /// The same, about this option.
-    pub(super) fn by(self, key: Option<&'static str>) -> PlanError {
+    /// Sets the option concerned.
+    pub(super) fn for_option(self, key: Option<&'static str>) -> PlanError {
         PlanError { key, ..self }
     }
 
@@ -76,34 +77,35 @@ impl PlanError {
         PlanError { warning, ..self }
     }
 
-    /// Whether it is only reported: what an observer misses changes no training.
+    /// Whether it is only a warning, since an observer that does nothing does not affect training.
     #[must_use]
     pub fn is_warning(&self) -> bool {
         self.warning
     }
 
-    /// A reader of something nobody writes.
-    pub(super) fn nobody_writes(spec: &HookSpec, name: &str, fix: String) -> PlanError {
+    /// The error for a hook that reads a name which no hook, module or trainer writes.
+    pub(super) fn unwritten(spec: &HookSpec, name: &str, fix: String) -> PlanError {
         let hook = &spec.name;
-        let what = format!("hook `{hook}` reads `{name}`, which nobody writes");
-        PlanError::new(hook, what, fix).by(spec.option_of(&Declared::Name(name.to_owned())))
+        let what = format!("hook `{hook}` reads `{name}`, which nothing writes");
+        PlanError::new(hook, what, fix).for_option(spec.option_of(&Declaration::Name(name.to_owned())))
     }
 }
 
-/// The metric the trainer itself writes.
+/// The metric that the trainer itself logs.
 pub const TRAIN_LOSS: &str = "train/loss";
 
-/// Everything that is wrong with these declarations in this world, in the order of the hooks.
+/// Checks the specs of all hooks against each other and against the run. Returns errors and warnings in the
+/// order of the hooks.
 #[must_use]
-pub fn check(hooks: &[HookSpec], world: &RunFacts) -> Vec<PlanError> {
+pub fn check(hooks: &[HookSpec], facts: &RunFacts) -> Vec<PlanError> {
     let mut errors = Vec::new();
-    let writers = Writers::of(hooks, world);
+    let writers = Writers::of(hooks, facts);
     errors.extend(writers.clashes());
     for spec in hooks {
         let hook = &spec.name;
         for name in spec.reads.iter().chain(&spec.monitors) {
-            if world.metrics.is_some() && !writers.write(name) {
-                errors.push(PlanError::nobody_writes(spec, name, hint(name, &writers.names())));
+            if facts.metrics.is_some() && !writers.write(name) {
+                errors.push(PlanError::unwritten(spec, name, hint(name, &writers.names())));
             }
         }
         let provided = |what: &String| hooks.iter().any(|spec| spec.provides.contains(what));
@@ -111,40 +113,40 @@ pub fn check(hooks: &[HookSpec], world: &RunFacts) -> Vec<PlanError> {
         errors.extend(missing.map(|Claim { what, fix }| {
             PlanError::new(hook, format!("hook `{hook}` requires {what}, and no hook provides it"), fix)
         }));
-        errors.extend(asked::slips(spec, hooks, world));
-        errors.extend(spec.monitors.as_ref().and_then(|name| never_seen(spec, name, world)));
-        let every = spec.every.iter().copied().map(Declared::Every);
-        let declared = every.chain(spec.after.iter().copied().map(Declared::After));
-        errors.extend(declared.filter_map(|declared| never_fires(spec, &declared, world)));
-        for (key, needed) in &spec.needs {
-            errors.extend(too_short(*needed, 0, world).map(|total| {
+        errors.extend(condition_names::likely_typos(spec, hooks, facts));
+        errors.extend(spec.monitors.as_ref().and_then(|name| never_seen(spec, name, facts)));
+        let every = spec.every.iter().copied().map(Declaration::Every);
+        let declared = every.chain(spec.after.iter().copied().map(Declaration::After));
+        errors.extend(declared.filter_map(|declared| never_fires(spec, &declared, facts)));
+        for (key, needed) in &spec.needs_run_length {
+            errors.extend(too_short(*needed, 0, facts).map(|total| {
                 let needs = format!("hook `{hook}` needs {needed} by its `{key}`");
                 let what = format!("{needs}, but this run has only {total}, so that never comes");
                 let error = PlanError::new(hook, what, "lower it or train longer");
-                error.by(Some(key)).warning_if(!spec.steers())
+                error.for_option(Some(key)).warning_if(!spec.steers())
             }));
         }
-        errors.extend(lacks_of(spec));
+        errors.extend(environment_problems_of(spec));
     }
     errors
 }
 
-/// What hooks need and this machine lacks: all that can be wrong with them in an evaluation.
+/// Checks what hooks need of this machine: all that can be wrong with them in an evaluation.
 #[must_use]
-pub fn lacks(hooks: &[HookSpec]) -> Vec<PlanError> {
-    hooks.iter().flat_map(lacks_of).collect()
+pub fn environment_problems(hooks: &[HookSpec]) -> Vec<PlanError> {
+    hooks.iter().flat_map(environment_problems_of).collect()
 }
 
-fn lacks_of(spec: &HookSpec) -> impl Iterator<Item = PlanError> {
+fn environment_problems_of(spec: &HookSpec) -> impl Iterator<Item = PlanError> {
     let hook = &spec.name;
-    spec.lacks.iter().map(move |Lack { key, problem, fix }| {
-        PlanError::new(hook, format!("hook `{hook}` cannot work: {problem}"), fix).by(Some(key))
+    spec.environment_problems.iter().map(move |EnvironmentProblem { key, problem, fix }| {
+        PlanError::new(hook, format!("hook `{hook}` cannot work: {problem}"), fix).for_option(Some(key))
     })
 }
 
 fn hint(name: &str, known: &[&str]) -> String {
     let names = known.iter().copied().filter(|known| !known.contains('*'));
-    // `loss` is short for `train/loss` where values are read.
+    // `loss` is short for `train/loss` when values are read.
     let of_training = format!("train/{name}");
     let meant = known.iter().copied().find(|known| *known == of_training).or_else(|| nearest(name, names));
     if let Some(meant) = meant {
@@ -154,23 +156,23 @@ fn hint(name: &str, known: &[&str]) -> String {
     format!("there are: {known}; a hook that writes it must declare so: `writes = [\"{name}\"]`")
 }
 
-/// The name most like the given one in any case, if any is like it at all.
+/// The most similar name, ignoring case, if any is similar enough.
 #[must_use]
 pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase();
-    let likeness = |candidate: &str| strsim::jaro_winkler(&name, &candidate.to_lowercase());
+    let similarity = |candidate: &str| strsim::jaro_winkler(&name, &candidate.to_lowercase());
     known
-        .map(|candidate| (likeness(candidate), candidate))
-        .filter(|(likeness, _)| *likeness > 0.75)
+        .map(|candidate| (similarity(candidate), candidate))
+        .filter(|(similarity, _)| *similarity > 0.75)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
 }
 
-fn never_seen(spec: &HookSpec, name: &str, world: &RunFacts) -> Option<PlanError> {
+fn never_seen(spec: &HookSpec, name: &str, facts: &RunFacts) -> Option<PlanError> {
     let hook = &spec.name;
-    let metric = world.metrics.iter().flatten().find(|metric| metric.name == name)?;
+    let metric = facts.metrics.iter().flatten().find(|metric| metric.name == name)?;
     let (logged_in, NoValidation { why, fix }) = match metric.phase {
-        Phase::Validate => ("validation", world.no_validation.clone()?),
+        Phase::Validate => ("validation", facts.no_validation.clone()?),
         Phase::Test => {
             let (why, fix) = ("fit runs no test", "monitor a metric of training or validation");
             ("test", NoValidation { why: why.to_owned(), fix: fix.to_owned() })
@@ -179,23 +181,24 @@ fn never_seen(spec: &HookSpec, name: &str, world: &RunFacts) -> Option<PlanError
     };
     let monitors = format!("hook `{hook}` monitors `{name}`, which is logged in {logged_in}");
     let error = PlanError::new(hook, format!("{monitors}, and it can never see it: {why}"), fix);
-    Some(error.by(spec.option_of(&Declared::Name(name.to_owned()))))
+    Some(error.for_option(spec.option_of(&Declaration::Name(name.to_owned()))))
 }
 
-fn never_fires(spec: &HookSpec, declared: &Declared, world: &RunFacts) -> Option<PlanError> {
+fn never_fires(spec: &HookSpec, declared: &Declaration, facts: &RunFacts) -> Option<PlanError> {
     let (distance, beyond, when) = match declared {
-        Declared::Every(cadence) => (*cadence, 0, format!("every {cadence}")),
-        Declared::After(start) => (*start, 1, format!("only after {start}")),
-        Declared::Name(_) => return None,
+        Declaration::Every(cadence) => (*cadence, 0, format!("every {cadence}")),
+        Declaration::After(start) => (*start, 1, format!("only after {start}")),
+        Declaration::Name(_) => return None,
     };
     let hook = &spec.name;
-    let total = too_short(distance, beyond, world)?;
+    let total = too_short(distance, beyond, facts)?;
     let what = format!("hook `{hook}` fires {when}, but this run has only {total}, so it never fires");
     let error = PlanError::new(hook, what, "shorten it or train longer");
-    Some(error.by(spec.option_of(declared)).warning_if(!spec.steers()))
+    Some(error.for_option(spec.option_of(declared)).warning_if(!spec.steers()))
 }
 
-/// What hooks read or monitor and is not there by the end of what `label` names. `logged`: the names there are.
+/// Warnings about metrics that hooks read or monitor and that were not logged by the end of `label`. `logged`
+/// are the logged names.
 #[must_use]
 pub fn not_logged(
     hooks: &[HookSpec],
@@ -213,18 +216,18 @@ pub fn not_logged(
                 || format!("there are: `{}`", logged.join("`, `")),
                 |near| format!("did you mean `{near}`?"),
             );
-            let what = format!("hook `{hook}` reads `{name}`, which nobody has logged by the end of {label}");
+            let what = format!("hook `{hook}` reads `{name}`, which was not logged by the end of {label}");
             PlanError::new(hook, what, fix).warning_if(true)
         })
         .collect()
 }
 
-/// How long the run is, if it is too short for this. `beyond`: how much further than the distance it must go.
-fn too_short(distance: Cadence, beyond: u64, world: &RunFacts) -> Option<String> {
+/// The length of the run, if it is shorter than `distance + beyond`.
+fn too_short(distance: Cadence, beyond: u64, facts: &RunFacts) -> Option<String> {
     let (needed, total, unit): (u64, Option<u64>, fn(u64) -> Cadence) = match distance {
-        Cadence::Steps(n) => (n, world.steps, Cadence::Steps),
-        Cadence::Epochs(n) => (n, world.epochs, Cadence::Epochs),
-        Cadence::Batches(n) => (n, world.batches, Cadence::Batches),
+        Cadence::Steps(n) => (n, facts.steps, Cadence::Steps),
+        Cadence::Epochs(n) => (n, facts.epochs, Cadence::Epochs),
+        Cadence::Batches(n) => (n, facts.batches, Cadence::Batches),
         Cadence::Time(_) => return None,
     };
     let total = total.filter(|total| *total < needed.saturating_add(beyond))?;
@@ -247,12 +250,12 @@ mod tests {
         }
     }
 
-    fn refusals(hooks: &[HookSpec], world: &RunFacts) -> Vec<String> {
-        check(hooks, world).iter().map(ToString::to_string).collect()
+    fn refusals(hooks: &[HookSpec], facts: &RunFacts) -> Vec<String> {
+        check(hooks, facts).iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn what_fits_together_is_not_refused() {
+    fn a_consistent_plan_is_not_refused() {
         let hooks = [
             HookSpec::observer("a").writes("best").every(Cadence::Steps(500)),
             HookSpec::observer("b").reads("best").reads("train/loss").monitors("val/loss"),
@@ -302,13 +305,13 @@ mod tests {
         }
         for name in ["lr", "momentum/adamw"] {
             let refused = refusals(&[writer(), HookSpec::observer("stop").monitors(name)], &world());
-            assert!(refused[0].contains(&format!("`{name}`, which nobody writes")), "{refused:?}");
+            assert!(refused[0].contains(&format!("`{name}`, which nothing writes")), "{refused:?}");
             assert!(!refused[0].contains("did you mean `lr/*"), "no pattern is a name: {refused:?}");
         }
     }
 
     #[test]
-    fn one_hook_alone_may_hold_what_it_claims_and_nobody_reads_that_as_a_metric() {
+    fn a_claim_is_exclusive_and_is_no_metric() {
         let claim =
             |name, what: &str| HookSpec::observer(name).claims(what, "give one of them another `path`");
         let refused = refusals(&[claim("a", "x.jsonl"), claim("b", "x.jsonl")], &world());
@@ -324,7 +327,7 @@ mod tests {
 
     #[test]
     fn an_option_that_asks_for_more_than_the_run_has_is_refused_by_its_name() {
-        let needs = |name, n| HookSpec::observer(name).needs("window", Cadence::Epochs(n));
+        let needs = |name, n| HookSpec::observer(name).needs_run_length("window", Cadence::Epochs(n));
         assert!(refusals(&[needs("a", 3)], &world()).is_empty());
         assert_eq!(
             refusals(&[needs("a", 4)], &world()),
@@ -333,11 +336,11 @@ mod tests {
               lower it or train longer"
             ]
         );
-        assert!(refusals(&[HookSpec::observer("a").paced(Cadence::Steps(501))], &world()).is_empty());
+        assert!(refusals(&[HookSpec::observer("a").throttle(Cadence::Steps(501))], &world()).is_empty());
     }
 
     #[test]
-    fn a_reader_of_something_nobody_writes_is_refused_with_the_nearest_name() {
+    fn a_reader_of_a_name_that_nothing_writes_is_refused_with_a_suggestion() {
         let hooks = [
             HookSpec::observer("short").monitors("loss"),
             HookSpec::observer("stop").monitors("val/los"),
@@ -346,9 +349,9 @@ mod tests {
         assert_eq!(
             refusals(&hooks, &world()),
             [
-                "hook `short` reads `loss`, which nobody writes; did you mean `train/loss`?",
-                "hook `stop` reads `val/los`, which nobody writes; did you mean `val/loss`?",
-                "hook `b` reads `zebra`, which nobody writes; there are: `test/loss`, `train/loss`, `val/loss`; \
+                "hook `short` reads `loss`, which nothing writes; did you mean `train/loss`?",
+                "hook `stop` reads `val/los`, which nothing writes; did you mean `val/loss`?",
+                "hook `b` reads `zebra`, which nothing writes; there are: `test/loss`, `train/loss`, `val/loss`; \
                  a hook that writes it must declare so: `writes = [\"zebra\"]`",
             ]
         );
@@ -363,13 +366,13 @@ mod tests {
     #[test]
     fn a_monitor_that_can_never_see_its_metric_is_refused() {
         let no_validation = NoValidation { why: "`limit_val_batches` is 0".into(), fix: "raise it".into() };
-        let world = RunFacts { no_validation: Some(no_validation), ..world() };
+        let facts = RunFacts { no_validation: Some(no_validation), ..world() };
         let hooks = [
             HookSpec::observer("stop").monitors("val/loss"),
             HookSpec::observer("keep").monitors("test/loss"),
         ];
         assert_eq!(
-            refusals(&hooks, &world),
+            refusals(&hooks, &facts),
             [
                 "hook `stop` monitors `val/loss`, which is logged in validation, and it can never see it: \
                  `limit_val_batches` is 0; raise it",

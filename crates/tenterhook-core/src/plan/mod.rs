@@ -1,7 +1,7 @@
-//! Who receives what, in which order: fixed before the first step, per event.
+//! The plan: which hooks receive which event, in which order. It is checked before the first step.
 
-mod asked;
 mod check;
+mod condition_names;
 mod writers;
 
 use serde::{Deserialize, Serialize};
@@ -9,34 +9,35 @@ use serde::{Deserialize, Serialize};
 use crate::event::{Event, Events};
 
 pub use check::{
-    DeclaredMetric, NoValidation, PlanError, RunFacts, TRAIN_LOSS, check, lacks, nearest, not_logged,
+    DeclaredMetric, NoValidation, PlanError, RunFacts, TRAIN_LOSS, check, environment_problems, nearest,
+    not_logged,
 };
 
-/// Where a hook stands among the others. Within a tier, registration order decides.
+/// The place of a hook in the order of hooks. Within a tier, hooks run in registration order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
-    /// The user's hooks come first, however late they are registered.
+    /// Hooks of the user come first, even if they are registered late.
     #[default]
     User,
-    /// Then the built-in ones.
+    /// Then built-in hooks.
     BuiltIn,
-    /// Then the user's monitors, which judge metrics.
+    /// Then monitors of the user, which decide by metrics.
     Monitor,
-    /// Then the built-in monitors, such as early stopping.
+    /// Then built-in monitors, such as early stopping.
     BuiltInMonitor,
-    /// Checkpoints come last, so that they hold what everybody else did.
+    /// Checkpoint hooks come last, so that checkpoints include what all other hooks did.
     Checkpoint,
 }
 
 impl Tier {
-    /// Whether it judges metrics, and so comes after the module at `on_train_epoch_end`.
+    /// Whether hooks of this tier are monitors, which come after the module at `on_train_epoch_end`.
     #[must_use]
     pub fn is_monitor(self) -> bool {
         self >= Tier::Monitor
     }
 
-    /// Why a hook of this tier stands where it stands.
+    /// The reason for the place of this tier, for people.
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
@@ -49,29 +50,29 @@ impl Tier {
     }
 }
 
-/// What the plan needs to know of a hook.
+/// A hook in the plan.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
-    /// The hook's number in the runner.
+pub struct PlanEntry {
+    /// Number of the hook in the runner.
     pub slot: usize,
-    /// Its tier.
+    /// Tier of the hook.
     pub tier: Tier,
-    /// The events it wants, none when it is disabled.
+    /// The events that the hook wants; none if it is disabled.
     pub events: Events,
-    /// In every how many steps it fires.
+    /// The interval in steps at which the hook runs.
     pub every_n_steps: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Route {
     receivers: Vec<usize>,
-    /// The receivers from here on are monitors.
+    /// The index of the first monitor among the receivers.
     monitors_from: usize,
-    /// In every how many steps each of them fires; empty where one fires in every step.
+    /// The interval in steps of each receiver; empty if one runs at every step.
     every_n_steps: Vec<u64>,
 }
 
-/// For every event, its receivers in order.
+/// The receivers of every event, in order.
 #[derive(Clone, Debug)]
 pub struct Plan {
     wanted: Events,
@@ -85,9 +86,9 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// The plan for these hooks, given in registration order.
+    /// Makes a plan for hooks in registration order.
     #[must_use]
-    pub fn new(entries: &[Entry]) -> Plan {
+    pub fn new(entries: &[PlanEntry]) -> Plan {
         let mut ordered = entries.to_vec();
         ordered.sort_by_key(|entry| entry.tier);
         let mut plan = Plan::default();
@@ -105,14 +106,14 @@ impl Plan {
         plan
     }
 
-    /// Whether anybody wants the event.
+    /// Whether any hook wants the event.
     #[inline]
     #[must_use]
     pub fn wants(&self, event: Event) -> bool {
         self.wanted.contains(event)
     }
 
-    /// Whether a receiver of the event fires in this step.
+    /// Whether a receiver of the event runs at this step.
     #[inline]
     #[must_use]
     pub fn is_due(&self, event: Event, step: u64) -> bool {
@@ -120,13 +121,13 @@ impl Plan {
         every.is_empty() || every.iter().any(|n| step.is_multiple_of(*n))
     }
 
-    /// The receivers of an event, in order.
+    /// The numbers of the event's receivers, in order.
     #[must_use]
     pub fn receivers(&self, event: Event) -> &[usize] {
         &self.routes[event as usize].receivers
     }
 
-    /// From which receiver on they are monitors.
+    /// The index of the first monitor among the event's receivers.
     #[must_use]
     pub fn monitors_from(&self, event: Event) -> usize {
         self.routes[event as usize].monitors_from
@@ -137,8 +138,8 @@ impl Plan {
 mod tests {
     use super::*;
 
-    fn entry(slot: usize, tier: Tier) -> Entry {
-        Entry { slot, tier, events: Events::of(&[Event::TrainEpochEnd]), every_n_steps: 1 }
+    fn entry(slot: usize, tier: Tier) -> PlanEntry {
+        PlanEntry { slot, tier, events: Events::of(&[Event::TrainEpochEnd]), every_n_steps: 1 }
     }
 
     #[test]
@@ -161,7 +162,7 @@ mod tests {
 
     #[test]
     fn an_event_is_due_when_one_of_its_receivers_fires() {
-        let rare = |slot, every_n_steps| Entry { every_n_steps, ..entry(slot, Tier::User) };
+        let rare = |slot, every_n_steps| PlanEntry { every_n_steps, ..entry(slot, Tier::User) };
         let due =
             |plan: &Plan| (1..=6).filter(|step| plan.is_due(Event::TrainEpochEnd, *step)).collect::<Vec<_>>();
         assert_eq!(due(&Plan::new(&[rare(0, 2), rare(1, 3)])), [2, 3, 4, 6]);

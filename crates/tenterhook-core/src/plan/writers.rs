@@ -1,4 +1,4 @@
-//! Who writes what, and where two write the same.
+//! Which hook writes which metric or key, and conflicts between writers.
 
 use std::collections::BTreeSet;
 
@@ -13,19 +13,19 @@ pub(super) struct Writers<'a> {
 }
 
 struct Writer<'a> {
-    /// The hook; the trainer or the module where it is none.
+    /// The hook; `None` for the trainer and the module.
     hook: Option<&'a str>,
     name: String,
-    /// Names of metrics and places on the board, and patterns of them.
+    /// Metrics and blackboard keys, or patterns of them.
     writes: Vec<&'a str>,
     claims: &'a [Claim],
 }
 
 impl<'a> Writers<'a> {
-    pub(super) fn of(hooks: &'a [HookSpec], world: &'a RunFacts) -> Writers<'a> {
+    pub(super) fn of(hooks: &'a [HookSpec], facts: &'a RunFacts) -> Writers<'a> {
         let own = |name: &str, writes| Writer { hook: None, name: name.to_owned(), writes, claims: &[] };
-        // The module may say that it logs the loss: the trainer does it for it.
-        let logged = world.metrics.iter().flatten().map(|metric| metric.name.as_str());
+        // The module may declare that it logs the loss, although the trainer does.
+        let logged = facts.metrics.iter().flatten().map(|metric| metric.name.as_str());
         let logged = logged.filter(|name| *name != TRAIN_LOSS).collect();
         let hooks = hooks.iter().map(|spec| Writer {
             hook: Some(&spec.name),
@@ -39,12 +39,12 @@ impl<'a> Writers<'a> {
         }
     }
 
-    /// Whether anybody writes this.
+    /// Whether this name is written.
     pub(super) fn write(&self, name: &str) -> bool {
         self.all().any(|written| pattern::overlap(written, name))
     }
 
-    /// What is written, each once, in order.
+    /// All written names, sorted.
     pub(super) fn names(&self) -> Vec<&'a str> {
         self.all().collect::<BTreeSet<_>>().into_iter().collect()
     }
@@ -53,7 +53,7 @@ impl<'a> Writers<'a> {
         self.own.iter().chain(&self.hooks).flat_map(|writer| writer.writes.iter().copied())
     }
 
-    /// One error for each two that write the same.
+    /// One error for each pair of writers of the same name or claim.
     pub(super) fn clashes(&self) -> Vec<PlanError> {
         let mut errors = Vec::new();
         let error = |name: &str, (first, second): (&Writer<'_>, &Writer<'_>), fix: &str| {
@@ -66,8 +66,8 @@ impl<'a> Writers<'a> {
                 errors.extend(first.shares(second).map(|name| error(name, (first, second), fix)));
             }
             for first in &self.hooks[..at] {
-                let too = |claim: &&Claim| second.claims.iter().any(|other| other.what == claim.what);
-                let claim = first.claims.iter().find(too);
+                let is_shared = |claim: &&Claim| second.claims.iter().any(|other| other.what == claim.what);
+                let claim = first.claims.iter().find(is_shared);
                 let claimed = claim.map(|claim| error(&claim.what, (first, second), &claim.fix));
                 let fix = "remove one of them, or set its `enabled = false`";
                 let written = || first.shares(second).map(|name| error(name, (first, second), fix));
@@ -79,7 +79,7 @@ impl<'a> Writers<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Something that both write; a name rather than a pattern, where there is one.
+    /// A name that both write, or a pattern if they share no name.
     fn shares(&self, other: &Writer<'a>) -> Option<&'a str> {
         let pairs = self.writes.iter().flat_map(|one| other.writes.iter().map(move |two| (*one, *two)));
         let both = pairs.filter(|(one, two)| pattern::overlap(one, two));

@@ -1,190 +1,184 @@
-//! Keeping account of what hooks cost.
+//! Measuring what hooks cost.
 //!
-//! Every call is counted, and a sample of the calls is timed. The clock is read once before the first hook of an event and once
-//! after each, so the time between hooks is charged to none of them. A call behind a gate is timed by itself, and the time of a
-//! closed gate counts for its hook.
+//! Every call is counted, and a sample of the calls is timed. The clock is read once before the first hook of
+//! an event and once after each hook, so the time between hooks is charged to none. A call behind a gate is
+//! timed individually, and the time that a closed gate takes is charged to its hook.
 //!
-//! Reads from the engine are counted per thread where they happen (`ledger.rs`), and the runner files the difference after each
-//! hook. A rehearsal keeps no account: its clock counts batches.
+//! Reads from the engine are counted per thread (`read_counter.rs`); the runner charges the difference to
+//! each hook. A rehearsal measures nothing: its clock counts batches.
 
 use super::{HookRunner, Walk};
-use crate::account::{ALL_TIMED, Materialised, Tally};
+use crate::account::{ALL_TIMED, ReadCounts, Tally};
 use crate::context::Context;
 use crate::event::Event;
-use crate::hook::Reply;
-use crate::ledger;
-use crate::moment::{Passage, Shared};
+use crate::hook::EventResult;
+use crate::read_counter;
+use crate::run_context::{GateResult, RunState};
 
-/// Every event, and after them what update hooks do.
-const PLACES: usize = Event::COUNT + 1;
+/// A row for every event, and one for update hooks.
+const ROWS: usize = Event::COUNT + 1;
 pub(super) const UPDATE: usize = Event::COUNT;
 
-/// After the deliveries that are all timed one is chosen whenever up to this many less one have passed, so that it is one in sixteen.
+/// The largest number of deliveries between two that are timed, once sampling has begun. The mean is 15, so
+/// one in 16 is timed.
 const LONGEST_GAP: u64 = 31;
 
-/// Whether account is kept, and when the next delivery is timed.
+/// Whether costs are measured, and when the next delivery is timed.
 pub(super) struct Accounting {
     pub(super) on: bool,
-    /// Training steps are under way; of a loop that never says so, everything is a step.
+    /// A training step is in progress. Always true for a loop that does not report its steps.
     pub(super) in_steps: bool,
-    rhythms: [Rhythm; PLACES],
+    samplers: [Sampler; ROWS],
     random: u64,
 }
 
+/// Chooses the deliveries of an event that are timed.
 #[derive(Clone, Copy, Default)]
-struct Rhythm {
-    /// So many deliveries are not timed.
-    until: u32,
-    /// As it was set the last time.
+struct Sampler {
+    /// How many deliveries are still skipped.
+    skip: u32,
+    /// How many were to be skipped before the next one is timed.
     gap: u32,
     timed: u32,
 }
 
 impl Default for Accounting {
     fn default() -> Accounting {
-        Accounting {
-            on: true,
-            in_steps: true,
-            rhythms: [Rhythm::default(); PLACES],
-            random: 0x9E37_79B9_7F4A_7C15,
-        }
+        let samplers = [Sampler::default(); ROWS];
+        Accounting { on: true, in_steps: true, samplers, random: 0x9E37_79B9_7F4A_7C15 }
     }
 }
 
 impl Accounting {
-    /// How many deliveries the timing of this one stands for; 0 when it is not timed.
+    /// The number of deliveries that the timing of this one stands for; 0 if it is not timed.
     #[inline]
-    pub(super) fn weight(&mut self, place: usize) -> u32 {
+    pub(super) fn weight(&mut self, row: usize) -> u32 {
         if !self.on {
             return 0;
         }
-        let rhythm = &mut self.rhythms[place];
-        if rhythm.until > 0 {
-            rhythm.until -= 1;
+        let sampler = &mut self.samplers[row];
+        if sampler.skip > 0 {
+            sampler.skip -= 1;
             return 0;
         }
-        self.chosen(place)
+        self.time_this_one(row)
     }
 
     #[cold]
-    fn chosen(&mut self, place: usize) -> u32 {
-        let rhythm = &mut self.rhythms[place];
-        let weight = rhythm.gap + 1;
-        rhythm.timed = rhythm.timed.saturating_add(1);
-        if rhythm.timed >= ALL_TIMED && is_frequent(place) {
+    fn time_this_one(&mut self, row: usize) -> u32 {
+        let sampler = &mut self.samplers[row];
+        let weight = sampler.gap + 1;
+        sampler.timed = sampler.timed.saturating_add(1);
+        if sampler.timed >= ALL_TIMED && is_frequent(row) {
             self.random ^= self.random << 13;
             self.random ^= self.random >> 7;
             self.random ^= self.random << 17;
-            rhythm.gap = u32::try_from((self.random >> 32) % LONGEST_GAP).unwrap_or_default();
+            sampler.gap = u32::try_from((self.random >> 32) % LONGEST_GAP).unwrap_or_default();
         }
-        rhythm.until = rhythm.gap;
+        sampler.skip = sampler.gap;
         weight
     }
 }
 
-/// What happens once per batch or more often.
-fn is_frequent(place: usize) -> bool {
-    let in_batches = |event: &&Event| {
-        let recurs = [Event::Activation, Event::Log].contains(event);
-        recurs || event.is_within_train_batch() || event.is_within_evaluation_batch()
-    };
-    place == UPDATE || Event::ALL.get(place).is_some_and(|event| in_batches(&event))
+/// Whether the row's event comes once per batch or more often.
+fn is_frequent(row: usize) -> bool {
+    Event::ALL.get(row).is_none_or(|event| {
+        matches!(event, Event::Activation | Event::Log)
+            || event.is_within_train_batch()
+            || event.is_within_evaluation_batch()
+    })
 }
 
-/// What a hook cost so far.
+/// The cost of a hook so far.
 pub(super) struct Account {
-    calls: [u64; PLACES],
-    tallies: [Option<Box<Tally>>; PLACES],
-    pub(super) read: Materialised,
-    /// It has been told that the hook is over its budget.
-    pub(super) told: bool,
+    calls: [u64; ROWS],
+    tallies: [Option<Box<Tally>>; ROWS],
+    pub(super) read: ReadCounts,
+    /// It was reported that the hook exceeds its budget.
+    pub(super) reported: bool,
 }
 
 impl Default for Account {
     fn default() -> Account {
-        Account {
-            calls: [0; PLACES],
-            tallies: [const { None }; PLACES],
-            read: Materialised::default(),
-            told: false,
-        }
+        let (calls, tallies) = ([0; ROWS], [const { None }; ROWS]);
+        Account { calls, tallies, read: ReadCounts::default(), reported: false }
     }
 }
 
 impl Account {
-    fn tally(&mut self, place: usize) -> &mut Tally {
-        self.tallies[place].get_or_insert_default()
+    fn tally(&mut self, row: usize) -> &mut Tally {
+        self.tallies[row].get_or_insert_default()
     }
 
-    /// The call that was counted last took so long, and stands for this many.
-    fn note(&mut self, place: usize, nanos: u64, weight: u32) {
-        let call = self.calls[place];
-        self.tally(place).note(call, nanos, u64::from(weight));
+    /// Adds the time of the call that was counted last. It stands for `weight` calls.
+    fn time_call(&mut self, row: usize, nanos: u64, weight: u32) {
+        let call = self.calls[row];
+        self.tally(row).time_call(call, nanos, u64::from(weight));
     }
 
-    /// A hook has had its turn, and gates may have stood before it. Whether it was called.
-    pub(super) fn had_its_turn(&mut self, place: usize, watch: &mut Watch, shared: &Shared) -> bool {
+    /// Charges a hook for its turn, which gates may have withheld. Returns whether the hook was called.
+    pub(super) fn end_turn(&mut self, row: usize, watch: &mut Watch, shared: &RunState) -> bool {
         let read = watch.read;
-        match shared.turn.passage.get() {
-            Passage::HeldBack => {
-                watch.held_back(self, place, shared);
-                if read != ledger::so_far() {
-                    self.materialised(place, read);
+        match shared.current.gate.get() {
+            GateResult::Closed => {
+                watch.closed(self, row, shared);
+                if read != read_counter::value() {
+                    self.count_reads(row, read);
                 }
                 return false;
             }
-            Passage::Opened => {
-                self.called(place, read);
-                watch.came_through(self, place, shared);
+            GateResult::Opened => {
+                self.count_call(row, read);
+                watch.opened(self, row, shared);
             }
-            Passage::Straight | Passage::Unwatched => {
-                self.called(place, read);
-                watch.lap(self, place, shared);
+            GateResult::NoGate | GateResult::NotTracked => {
+                self.count_call(row, read);
+                watch.lap(self, row, shared);
             }
         }
         true
     }
 
-    /// What it took.
+    /// The total time, in nanoseconds.
     pub(super) fn total(&self) -> u64 {
         self.tallies.iter().flatten().map(|tally| tally.total()).sum()
     }
 
-    /// What it took of training steps, and how far that may be from the truth where it is an estimate.
-    pub(super) fn in_steps(&self, under_way: bool) -> (u64, f64) {
+    /// The time within training steps in nanoseconds, and twice its standard error if it is an estimate.
+    pub(super) fn in_steps(&self, in_progress: bool) -> (u64, f64) {
         let tallies = || self.tallies.iter().flatten();
         let variance: f64 = tallies().map(|tally| tally.variance()).sum();
-        (tallies().map(|tally| tally.in_steps(under_way)).sum(), 2.0 * variance.sqrt())
+        (tallies().map(|tally| tally.in_steps(in_progress)).sum(), 2.0 * variance.sqrt())
     }
 
-    /// The hook was called; the ledger stood there before.
+    /// Counts a call. `read` is the read counter before the call.
     #[inline]
-    pub(super) fn called(&mut self, place: usize, read: u64) {
-        self.calls[place] += 1;
-        if read != ledger::so_far() {
-            self.materialised(place, read);
+    pub(super) fn count_call(&mut self, row: usize, read: u64) {
+        self.calls[row] += 1;
+        if read != read_counter::value() {
+            self.count_reads(row, read);
         }
     }
 
     #[cold]
-    fn materialised(&mut self, place: usize, before: u64) {
-        let Materialised { scalars, tensors } = ledger::between(before, ledger::so_far());
+    fn count_reads(&mut self, row: usize, before: u64) {
+        let ReadCounts { scalars, tensors } = read_counter::difference(before, read_counter::value());
         self.read.scalars += scalars;
         self.read.tensors += tensors;
-        let worked = ledger::take_worked();
-        if worked > 0 {
-            self.worked(place, worked);
+        let engine = read_counter::take_engine_nanos();
+        if engine > 0 {
+            self.add_time(row, engine);
         }
     }
 
-    /// The last call took so much longer.
-    pub(super) fn lengthen(&mut self, place: usize, nanos: u64) {
-        let call = self.calls[place];
-        self.tally(place).lengthen(call, nanos);
+    /// Adds time to the last call.
+    pub(super) fn extend_last_call(&mut self, row: usize, nanos: u64) {
+        let call = self.calls[row];
+        self.tally(row).extend_call(call, nanos);
     }
 
-    /// How often the hook was called at each place, and how long that took where any call was timed.
-    pub(super) fn places(&self) -> impl Iterator<Item = (u64, Option<&Tally>)> {
+    /// The number of calls per row, and their times if any call was timed.
+    pub(super) fn rows(&self) -> impl Iterator<Item = (u64, Option<&Tally>)> {
         self.calls.into_iter().zip(self.tallies.iter().map(Option::as_deref))
     }
 
@@ -192,23 +186,23 @@ impl Account {
         self.tallies.iter_mut().filter_map(Option::as_deref_mut)
     }
 
-    /// So long was worked for the hook besides its calls.
-    pub(super) fn worked(&mut self, place: usize, nanos: u64) {
-        self.tally(place).add(nanos, 1);
+    /// Adds time that was spent for the hook outside of its calls.
+    pub(super) fn add_time(&mut self, row: usize, nanos: u64) {
+        self.tally(row).add(nanos, 1);
     }
 }
 
-/// Reads the clock from hook to hook, where a delivery is timed.
+/// Reads the clock between hooks, if a delivery is timed.
 pub(super) struct Watch {
     weight: u32,
     last: u64,
-    /// Where the ledger stood before the hook whose turn it is.
+    /// The read counter before the current hook's turn.
     pub(super) read: u64,
 }
 
 impl Watch {
     #[inline]
-    pub(super) fn begin(weight: u32, shared: &Shared) -> Watch {
+    pub(super) fn begin(weight: u32, shared: &RunState) -> Watch {
         Watch { weight, last: if weight > 0 { shared.clock.nanos() } else { 0 }, read: 0 }
     }
 
@@ -217,98 +211,100 @@ impl Watch {
         self.weight > 0
     }
 
-    /// A hook's turn is over.
-    pub(super) fn lap(&mut self, account: &mut Account, place: usize, shared: &Shared) {
+    /// Charges the turn to the hook.
+    pub(super) fn lap(&mut self, account: &mut Account, row: usize, shared: &RunState) {
         if self.runs() {
             let now = shared.clock.nanos();
-            account.note(place, now.saturating_sub(self.last), self.weight);
+            account.time_call(row, now.saturating_sub(self.last), self.weight);
             self.last = now;
         }
     }
 
-    /// A gate has held an event back: what it took to say so is its hook's, and no call.
-    fn held_back(&mut self, account: &mut Account, place: usize, shared: &Shared) {
+    /// Charges the hook for a gate that was closed, which is no call.
+    fn closed(&mut self, account: &mut Account, row: usize, shared: &RunState) {
         if self.runs() {
-            self.gate(account, place, shared.clock.nanos());
+            self.charge_gate(account, row, shared.clock.nanos());
         }
     }
 
-    /// A call that came through a gate, and is timed because of that, is over: it stands for itself.
-    fn came_through(&mut self, account: &mut Account, place: usize, shared: &Shared) {
-        let (opened, now) = (shared.turn.opened_at.get(), shared.clock.nanos());
+    /// Charges the hook for a call behind a gate. The call is timed individually and stands for itself.
+    fn opened(&mut self, account: &mut Account, row: usize, shared: &RunState) {
+        let (opened, now) = (shared.current.opened_at.get(), shared.clock.nanos());
         if self.runs() {
-            self.gate(account, place, opened);
+            self.charge_gate(account, row, opened);
         }
-        account.note(place, now.saturating_sub(opened), 1);
+        account.time_call(row, now.saturating_sub(opened), 1);
         self.last = now;
     }
 
-    /// So long it took to ask a gate.
-    fn gate(&mut self, account: &mut Account, place: usize, until: u64) {
-        account.tally(place).add(until.saturating_sub(self.last), u64::from(self.weight));
+    fn charge_gate(&mut self, account: &mut Account, row: usize, until: u64) {
+        account.tally(row).add(until.saturating_sub(self.last), u64::from(self.weight));
         self.last = until;
     }
 }
 
 impl HookRunner {
-    /// As [`HookRunner::walk`] does it, and counts who has received the event and what that made materialise. Looks
-    /// closely where the clock is read, where it is to be known afterwards who has received what, and where the plan still
-    /// lists a disabled hook.
+    /// Does what [`HookRunner::walk`] does, and counts calls and reads. With `CLOSELY` it also times the
+    /// calls, records who received the event, and skips hooks that were disabled since the plan was made.
     #[inline]
     pub(super) fn walk_counting<C: Context, const CLOSELY: bool>(
         &mut self,
         cx: &C,
         walk: &mut Walk,
         watch: &mut Watch,
-    ) -> Reply {
-        let (place, shared) = (C::EVENT as usize, cx.moment().shared);
-        watch.read = ledger::so_far();
+    ) -> EventResult {
+        let (row, shared) = (C::EVENT as usize, cx.run_cx().shared);
+        watch.read = read_counter::value();
         let on = !CLOSELY || self.accounting.on;
-        let untouched = if on { Passage::Straight } else { Passage::Unwatched };
-        shared.turn.passage.set(untouched);
-        let stale = self.planned.stale;
-        for &id in walk.rest(self.planned.plan.receivers(C::EVENT)) {
-            walk.next += 1;
+        let no_gate = if on { GateResult::NoGate } else { GateResult::NotTracked };
+        shared.current.gate.set(no_gate);
+        let outdated = self.active.outdated;
+        for &id in &self.active.plan.receivers(C::EVENT)[walk.clone()] {
+            walk.start += 1;
             let slot = &mut self.slots[id];
-            if (stale && slot.is_out(C::EVENT)) || slot.had_its_teardown(C::EVENT) {
+            if (outdated && slot.is_out(C::EVENT)) || slot.had_its_teardown(C::EVENT) {
                 continue;
             }
-            shared.turn.hook.set(id);
-            let reply = slot.offer(cx);
-            let account = &mut slot.standing.account;
+            shared.current.hook.set(id);
+            let result = slot.offer(cx);
+            let account = &mut slot.status.account;
             let mut called = true;
-            if shared.turn.passage.get() == untouched {
+            if shared.current.gate.get() == no_gate {
                 if on {
-                    account.called(place, watch.read);
+                    account.count_call(row, watch.read);
                 }
-                watch.read = ledger::so_far();
+                watch.read = read_counter::value();
                 if CLOSELY {
-                    watch.lap(account, place, shared);
+                    watch.lap(account, row, shared);
                 }
             } else {
-                called = account.had_its_turn(place, watch, shared);
-                watch.read = ledger::so_far();
-                shared.turn.passage.set(untouched);
+                called = account.end_turn(row, watch, shared);
+                watch.read = read_counter::value();
+                shared.current.gate.set(no_gate);
             }
             if CLOSELY
                 && called
-                && let Some(noted) = &mut self.received
+                && let Some(recorded) = &mut self.received
             {
-                noted.resize(noted.len().max(id + 1), super::Received::default());
-                noted[id].note(C::EVENT, cx.moment().phase);
+                recorded.resize(recorded.len().max(id + 1), super::ReceivedEvents::default());
+                recorded[id].record(C::EVENT, cx.run_cx().phase);
             }
-            reply?;
+            result?;
         }
         Ok(())
     }
 
-    /// A call that ended in a panic is a call like the others.
-    pub(super) fn count_panic(&mut self, event: Event, at: usize, watch: &mut Watch, shared: &Shared) {
-        if !self.accounting.on {
-            return;
+    /// Counts a call that ended in a panic.
+    pub(super) fn count_panic(
+        &mut self,
+        event: Event,
+        receiver: usize,
+        watch: &mut Watch,
+        shared: &RunState,
+    ) {
+        if self.accounting.on {
+            let id = self.plan().receivers(event)[receiver];
+            self.slots[id].status.account.end_turn(event as usize, watch, shared);
         }
-        let id = self.plan().receivers(event)[at];
-        let account = &mut self.slots[id].standing.account;
-        account.had_its_turn(event as usize, watch, shared);
     }
 }

@@ -1,67 +1,66 @@
-//! What hooks have cost, in numbers, and whether they keep to their budgets.
+//! What hooks have cost, and whether they keep to their budgets.
 //!
-//! `begin_steps` and `end_steps` separate step time from the rest: shares and budgets are of step time, so that long
-//! validations do not hide a hook that doubles every step. Work that the loop does for a hook outside of its turn (saves,
-//! decisions, printed lines, losses that are read because a hook declares it) is charged by the loop. Budgets are judged
-//! between batches by the lower end of the estimate, since one timed call stands for up to 31.
+//! Shares and budgets refer to the time of training steps, which `begin_steps` and `end_steps` delimit:
+//! otherwise long validations would hide a hook that doubles every step. Work that the loop does for a hook
+//! outside of its turn (saves, decisions, printed lines, losses that are read because a hook declares it) is
+//! charged by the loop. Budgets are checked between batches against the lower end of the estimate, since one
+//! timed call stands for up to 31.
 
 use std::time::Duration;
 
 use super::slot::Slot;
-use super::standing::Standing;
-use super::{Changed, HookRunner};
-use crate::account::{Cost, HookCost, OverBudget, Overrun, Tally};
+use super::{HookRunner, RosterChange};
+use crate::account::{BudgetOverrun, Cost, HookCost, OverBudget, Tally};
 use crate::event::Event;
-use crate::roster::Change;
 
 impl HookRunner {
-    /// Whether account is kept of what hooks cost; it is, unless this says otherwise.
-    pub fn account(&mut self, on: bool) {
+    /// Sets whether the cost of hooks is measured. It is by default.
+    pub fn set_accounting(&mut self, on: bool) {
         self.accounting.on = on;
         self.replan();
     }
 
-    /// Whether account is kept.
+    /// Whether the cost of hooks is measured.
     #[inline]
     #[must_use]
-    pub fn keeps_account(&self) -> bool {
+    pub fn is_accounting(&self) -> bool {
         self.accounting.on
     }
 
-    /// The time that somebody else spent for a hook, such as saving what it asked for: its last call took longer by it.
+    /// Charges a hook for work of the loop that its last call caused, such as a requested save.
     pub fn charge(&mut self, hook: &str, event: Event, spent: Duration) {
         let nanos = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
         let on = self.accounting.on;
         if let Some(slot) = self.find_mut(hook).filter(|_| on) {
-            slot.standing.account.lengthen(event as usize, nanos);
+            slot.status.account.extend_last_call(event as usize, nanos);
         }
     }
 
-    /// What all hooks together have taken so far.
+    /// The total time of all hooks so far.
     #[must_use]
-    pub fn taken(&self) -> Duration {
-        Duration::from_nanos(self.slots.iter().map(|slot| slot.standing.account.total()).sum())
+    pub fn total_time(&self) -> Duration {
+        Duration::from_nanos(self.slots.iter().map(|slot| slot.status.account.total()).sum())
     }
 
-    /// So many losses were brought over from the engine only because hooks declare that they read every one. Each of
-    /// those hooks is charged: without the others it would have been the same.
+    /// Charges losses that were read from the engine only because hooks declare to read every one. Each of
+    /// those hooks is charged in full, since it would have caused the reads alone.
     pub fn charge_losses(&mut self, count: u64) {
         if !self.accounting.on {
             return;
         }
-        let wanting = self.slots.iter_mut().filter(|slot| slot.standing.wants_losses);
-        wanting.for_each(|slot| slot.standing.account.read.scalars += count);
+        let wanting = self.slots.iter_mut().filter(|slot| slot.status.wants_losses);
+        wanting.for_each(|slot| slot.status.account.read.scalars += count);
     }
 
-    /// Training steps begin, or go on after something else: what hooks take from here on is a part of them. Without a
-    /// word about steps everything is.
+    /// Training steps begin or continue: from here on the time of hooks belongs to them. Without any call of
+    /// this method and `end_steps`, all time does.
     pub fn begin_steps(&mut self) {
         if !std::mem::replace(&mut self.accounting.in_steps, true) {
             self.tallies().for_each(Tally::begin_steps);
         }
     }
 
-    /// Training steps have not begun, pause for something else, or are over.
+    /// Training steps pause or end.
     pub fn end_steps(&mut self) {
         if std::mem::replace(&mut self.accounting.in_steps, false) {
             self.tallies().for_each(Tally::end_steps);
@@ -69,69 +68,69 @@ impl HookRunner {
     }
 
     fn tallies(&mut self) -> impl Iterator<Item = &mut Tally> {
-        self.slots.iter_mut().flat_map(|slot| slot.standing.account.tallies())
+        self.slots.iter_mut().flat_map(|slot| slot.status.account.tallies())
     }
 
-    /// What every hook has cost so far, in registration order; those that were removed are among them.
+    /// The cost of every hook so far, removed hooks included, in registration order.
     #[must_use]
     pub fn costs(&self) -> Vec<HookCost> {
         self.slots.iter().map(|slot| slot.cost(self.accounting.in_steps)).collect()
     }
 
-    /// Looks whether hooks have kept to their budgets, now that training steps have taken so long. Each is told of
-    /// once. Once training is over, none is disabled any more.
-    pub fn judge_budgets(&mut self, spent: Duration, trained: bool) -> Vec<Overrun> {
+    /// Checks the budgets, given the time of all training steps so far. Each overrun is reported once. Once
+    /// training is over, no hook is disabled any more.
+    pub fn check_budgets(&mut self, spent: Duration, trained: bool) -> Vec<BudgetOverrun> {
         let (spent, in_steps) = (spent.as_secs_f64(), self.accounting.in_steps);
-        let over = |standing: &Standing| {
-            let budget = standing.budget.filter(|_| standing.enabled && !standing.account.told)?;
-            let (taken, doubt) = standing.account.in_steps(in_steps);
+        let over = |Slot { status, spec, .. }: &Slot| {
+            let budget = status.budget.filter(|_| status.enabled && !status.account.reported)?;
+            let (taken, error) = status.account.in_steps(in_steps);
             let share = Duration::from_nanos(taken).as_secs_f64() / spent;
-            // An estimate that may be off by so much must be over by more.
-            let surely = share - doubt / 1e9 / spent;
-            (surely > budget.share).then(|| (standing.name.clone(), share, budget))
+            let lower_end = share - error / 1e9 / spent;
+            (lower_end > budget.share).then(|| (spec.name.clone(), share, budget))
         };
-        let over: Vec<_> = self.present().map(|slot| &slot.standing).filter_map(over).collect();
+        let over: Vec<_> = self.present().filter_map(over).collect();
         let mut overruns = Vec::new();
         for (hook, share, budget) in over {
             let disabled = !trained && budget.over == OverBudget::Disable && self.may_go(&hook);
             if let Some(slot) = self.find_mut(&hook) {
-                slot.standing.account.told = true;
+                slot.status.account.reported = true;
             }
             if disabled && self.disable(&hook).is_ok() {
-                self.news.changed.push(Changed::disabled(&hook));
+                self.reports.changed.push(RosterChange::disabled(&hook));
             }
-            overruns.push(Overrun { hook, share, budget: budget.share, disabled });
+            overruns.push(BudgetOverrun { hook, share, budget: budget.share, disabled });
         }
         overruns
     }
 
     /// Whether training would be the same without this hook.
     fn may_go(&self, hook: &str) -> bool {
-        let steers = self.find(hook).is_some_and(|slot| slot.spec.steers());
-        !steers && self.steering_reader_of(&Change::Disable(hook.to_owned())).is_none()
+        let steers_or_is_read =
+            |slot: &Slot| slot.spec.steers() || self.steering_reader_of(&slot.spec).is_some();
+        !self.find(hook).is_some_and(steers_or_is_read)
     }
 }
 
 impl Slot {
     fn cost(&self, in_steps: bool) -> HookCost {
-        let Standing { name, failures, account, .. } = &self.standing;
+        let account = &self.status.account;
         let names = Event::ALL.iter().map(|event| event.handler()).chain(["update"]);
         let mut all = Tally::default();
         let mut by_event = Vec::new();
-        for (name, (calls, tally)) in names.zip(account.places()) {
+        for (name, (calls, tally)) in names.zip(account.rows()) {
             if let Some(tally) = tally {
-                all.take_in(tally);
+                all.merge(tally);
                 by_event.push((name, tally.cost(calls, in_steps)));
             } else if calls > 0 {
                 by_event.push((name, Cost { calls, ..Cost::default() }));
             }
         }
-        let calls = account.places().map(|(calls, _)| calls).sum();
+        let calls = account.rows().map(|(calls, _)| calls).sum();
         HookCost {
-            hook: name.clone(),
+            hook: self.spec.name.clone(),
             kind: self.spec.kind(),
             enabled: self.is_live(),
-            failures: *failures,
+            failures: self.status.failures,
             cost: all.cost(calls, in_steps),
             read: account.read,
             by_event,

@@ -1,375 +1,387 @@
 //! The runner: keeps the hooks of a run and delivers events to them in the plan's order.
 //!
-//! It needs no trainer. Somebody who keeps his own loop asks [`HookRunner::wants`], builds the
-//! event's context behind it and calls [`HookRunner::deliver`].
+//! It needs no trainer. A loop of one's own asks [`HookRunner::wants`], builds the event's context only if a
+//! hook wants it, and calls [`HookRunner::deliver`].
 
-mod absent;
 mod accounting;
+mod activations;
+mod active_plan;
 mod costs;
-mod finishing;
+mod finish;
 mod gradients;
-mod permits;
-mod planned;
-mod points;
+mod hook_status;
 mod ranks;
-mod received;
+mod received_events;
+mod roster_rules;
+mod saved_status;
 mod slot;
 mod slots;
-mod standing;
 mod states;
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
+use crate::delivery_stats::DeliveryStats;
 use crate::event::Event;
 use crate::failure::{BoxError, Contained, Failure, Policy};
 use crate::flow::Decision;
-use crate::hook::{Reply, Said};
-use crate::moment::Moment;
-use crate::roster::{Change, RosterRequest};
-use crate::sent::Sent;
-use crate::update::Touched;
+use crate::hook::{EventResult, HookResponse};
+use crate::roster::{PendingChange, RosterRequest};
+use crate::run_context::RunContext;
+use crate::spec::HookSpec;
+use crate::update::GradientChange;
 use crate::world::World;
 
-use absent::Absent;
-pub use absent::RunnerState;
 use accounting::{Accounting, Watch};
-pub use permits::RosterError;
-use planned::Planned;
+use active_plan::ActivePlan;
+use hook_status::{HookError, HookStatus};
 pub use ranks::RequestedChange;
-pub use received::Received;
+pub use received_events::ReceivedEvents;
+pub use roster_rules::RosterError;
+use saved_status::AbsentHooks;
+pub use saved_status::RunnerState;
 use slot::Slot;
 pub use slots::Registration;
-use standing::{Mishap, Standing};
 pub use states::HookStates;
 
-/// The hooks of a run, their plan, and what they decided.
+/// The hooks of a run, their plan, and their decisions.
 #[derive(Default)]
 pub struct HookRunner {
     slots: Vec<Slot>,
-    planned: Planned,
-    news: News,
+    active: ActivePlan,
+    reports: Reports,
     accounting: Accounting,
-    absent: Absent,
-    /// What update hooks did, where that is to be noted.
-    traced: Option<Vec<Touched>>,
-    /// What each hook has received, where that is to be noted.
-    received: Option<Vec<Received>>,
+    absent: AbsentHooks,
+    /// The changes made by update hooks, while they are traced.
+    gradient_changes: Option<Vec<GradientChange>>,
+    /// The events that each hook received, while they are recorded.
+    received: Option<Vec<ReceivedEvents>>,
     /// The event that was delivered last.
-    delivered: Option<Event>,
-    /// What ends the run, and waits until the module's step is over.
+    last_event: Option<Event>,
+    /// A failure that ends the run once the module's step has returned.
     aborted: Option<Failure>,
-    /// A call is under way: who is removed now leaves when it is over.
+    /// A call is in progress: a hook that is removed now is dropped at its end.
     in_call: bool,
-    /// What became of what hooks handed to worker threads in the last call.
-    sent: Vec<(String, Sent)>,
-    /// Which rank of a distributed run this is.
+    /// What hooks handed to worker threads in the last call.
+    delivery_stats: Vec<(String, DeliveryStats)>,
+    /// The rank of this process.
     world: World,
 }
 
 /// What happened since the loop last asked.
 #[derive(Default)]
-struct News {
-    decisions: Vec<Decided>,
+struct Reports {
+    decisions: Vec<HookDecision>,
     contained: Vec<Contained>,
     refused: Vec<RosterError>,
-    changed: Vec<Changed>,
+    changed: Vec<RosterChange>,
 }
 
-/// A decision, and whose it is.
+/// A decision and the hook that made it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Decided {
+pub struct HookDecision {
     /// The hook's name.
     pub hook: String,
-    /// The event it answered.
+    /// The event at which the hook decided.
     pub event: Event,
-    /// What it decided.
+    /// The decision.
     pub decision: Decision,
 }
 
-/// A change of the list of hooks that was made, and who asked for it.
+/// A change of the list of hooks that was made, and who requested it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Changed {
-    /// The hook's name; `None` is the module, or the runner itself after a failure.
+pub struct RosterChange {
+    /// The hook's name; `None` for the module, and for the runner itself after a failure.
     pub by: Option<String>,
-    /// What was changed.
+    /// The change.
     pub change: RosterRequest,
 }
 
-impl Changed {
-    fn disabled(hook: &str) -> Changed {
-        Changed { by: None, change: RosterRequest::Disable(hook.to_owned()) }
+impl RosterChange {
+    fn disabled(hook: &str) -> RosterChange {
+        RosterChange { by: None, change: RosterRequest::Disable(hook.to_owned()) }
     }
 }
 
-/// Which of an event's receivers a delivery is for.
+/// The hooks that a delivery is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// All of them.
+pub enum HookGroup {
+    /// All hooks.
     All,
-    /// Those that come before the module at `on_train_epoch_end`.
+    /// The hooks that come before the module at `on_train_epoch_end`.
     BeforeModule,
-    /// The monitors, which come after it.
+    /// The monitors, which come after the module.
     Monitors,
 }
 
-/// How far a delivery has come among the receivers of its event.
-struct Walk {
-    next: usize,
-    end: usize,
-}
-
-impl Walk {
-    /// The receivers that are still to come.
-    fn rest<'a>(&self, receivers: &'a [usize]) -> &'a [usize] {
-        receivers.get(self.next..self.end.min(receivers.len())).unwrap_or_default()
-    }
-}
+/// The receivers of an event that it has not reached yet.
+type Walk = Range<usize>;
 
 impl HookRunner {
-    /// Delivers an event to all hooks that want it. An error ends the run; every other failure is contained and counted.
+    /// Delivers an event to all hooks that want it. An error ends the run; every other failure is contained
+    /// and counted.
     #[inline]
     pub fn deliver<C: Context>(&mut self, cx: &C) -> Result<(), Failure> {
-        self.deliver_to(Part::All, cx)
+        self.deliver_to(HookGroup::All, cx)
     }
 
-    /// Delivers an event to a part of the hooks that want it.
+    /// Delivers an event to the hooks of a group that want it.
     #[inline]
-    pub fn deliver_to<C: Context>(&mut self, part: Part, cx: &C) -> Result<(), Failure> {
-        let mut walk = self.walk_over(C::EVENT, part);
+    pub fn deliver_to<C: Context>(&mut self, group: HookGroup, cx: &C) -> Result<(), Failure> {
+        let mut walk = self.walk_over(C::EVENT, group);
         self.deliver_rest(cx, &mut walk).map_err(|failure| *failure)
     }
 
-    fn walk_over(&self, event: Event, part: Part) -> Walk {
+    fn walk_over(&self, event: Event, group: HookGroup) -> Walk {
         let (end, monitors) = (self.plan().receivers(event).len(), self.plan().monitors_from(event));
-        match part {
-            Part::All => Walk { next: 0, end },
-            Part::BeforeModule => Walk { next: 0, end: monitors },
-            Part::Monitors => Walk { next: monitors, end },
+        match group {
+            HookGroup::All => 0..end,
+            HookGroup::BeforeModule => 0..monitors,
+            HookGroup::Monitors => monitors..end,
         }
     }
 
-    /// The failure is boxed: most deliveries reach every hook, and a large result costs as much as the rest of one.
+    /// The failure is boxed because a large result would double the cost of a delivery.
     fn deliver_rest<C: Context>(&mut self, cx: &C, walk: &mut Walk) -> Result<(), Box<Failure>> {
-        self.publish_changes(cx.moment().shared);
-        if self.planned.watched {
-            return self.measured(cx.moment(), |runner| runner.deliver_from::<C, true>(cx, walk));
+        self.publish_changes(cx.run_cx().shared);
+        if self.active.watched {
+            return self.measured(cx.run_cx(), |runner| runner.deliver_from::<C, true>(cx, walk));
         }
         self.deliver_from::<C, false>(cx, walk)
     }
 
-    /// Lets hooks run, and adds the time they take to the time in hooks, if any hook wants to know it.
+    /// Runs hooks, and adds the time to the time in hooks if any hook wants to know it.
     #[inline]
-    fn measured<T>(&mut self, moment: &Moment<'_>, run: impl FnOnce(&mut HookRunner) -> T) -> T {
-        let began = self.measures_hooks().then(|| moment.elapsed());
+    fn measured<T>(&mut self, run_cx: &RunContext<'_>, run: impl FnOnce(&mut HookRunner) -> T) -> T {
+        let began = self.measures_hook_time().then(|| run_cx.elapsed());
         let result = run(self);
         if let Some(began) = began {
-            let in_hooks = &moment.shared.in_hooks;
-            in_hooks.set(in_hooks.get() + moment.elapsed().saturating_sub(began));
+            let in_hooks = &run_cx.shared.in_hooks;
+            in_hooks.set(in_hooks.get() + run_cx.elapsed().saturating_sub(began));
         }
         result
     }
 
-    /// `NOTED` where anything is to be known of it besides what hooks answer.
-    fn deliver_from<C: Context, const NOTED: bool>(
+    /// `WATCHED` if the delivery is timed, counted or recorded.
+    fn deliver_from<C: Context, const WATCHED: bool>(
         &mut self,
         cx: &C,
         walk: &mut Walk,
     ) -> Result<(), Box<Failure>> {
-        let weight = if NOTED { self.accounting.weight(C::EVENT as usize) } else { 0 };
-        let mut watch = Watch::begin(weight, cx.moment().shared);
-        self.delivered = Some(C::EVENT);
+        let weight = if WATCHED { self.accounting.weight(C::EVENT as usize) } else { 0 };
+        let mut watch = Watch::begin(weight, cx.run_cx().shared);
+        self.last_event = Some(C::EVENT);
         loop {
-            // One guard around the walk, not one per hook: the walk knows whose panic it was.
-            match catch_unwind(AssertUnwindSafe(|| self.walk::<C, NOTED>(cx, walk, &mut watch))) {
+            // One guard around all hooks: `walk` knows which of them panicked.
+            match catch_unwind(AssertUnwindSafe(|| self.walk::<C, WATCHED>(cx, walk, &mut watch))) {
                 Ok(Ok(())) => break,
                 interrupted => {
-                    let (event, moment) = (C::EVENT, cx.moment());
+                    let (event, run_cx) = (C::EVENT, cx.run_cx());
                     if interrupted.is_err() {
-                        self.count_panic(event, walk.next - 1, &mut watch, moment.shared);
+                        self.count_panic(event, walk.start - 1, &mut watch, run_cx.shared);
                     }
-                    self.heed(event, moment, walk.next - 1, interrupted)?;
+                    self.handle_response(event, run_cx, walk.start - 1, interrupted)?;
                 }
             }
         }
-        self.settle(cx.moment());
+        self.apply_roster_changes(cx.run_cx());
         Ok(())
     }
 
-    /// The event that was delivered last, or set-up before any was.
+    /// The event that was delivered last, or `Event::Setup` if none was.
     #[must_use]
-    pub fn delivered_last(&self) -> Event {
-        self.delivered.unwrap_or(Event::Setup)
+    pub fn last_event(&self) -> Event {
+        self.last_event.unwrap_or(Event::Setup)
     }
 
-    /// Delivers an event to all hooks that want it, whatever fails on the way: for `on_exception`, and for the teardown
-    /// after a failure. Returns the failures that would have ended the run.
-    pub fn deliver_through<C: Context>(&mut self, cx: &C) -> Vec<Failure> {
-        let (mut walk, mut failures) = (self.walk_over(C::EVENT, Part::All), Vec::new());
+    /// Delivers an event to all hooks that want it, even if some fail: for `on_exception`, and for the
+    /// teardown after a failure. Returns the failures that would have ended the run.
+    pub fn deliver_despite_failures<C: Context>(&mut self, cx: &C) -> Vec<Failure> {
+        let (mut walk, mut failures) = (self.walk_over(C::EVENT, HookGroup::All), Vec::new());
         while let Err(failure) = self.deliver_rest(cx, &mut walk) {
             failures.push(*failure);
         }
         failures
     }
 
-    /// Offers the event to one hook after the other, until one says anything. Nothing in here changes
-    /// who they are, so they are looked up once. What is rare or noted is left to the closer loop.
-    fn walk<C: Context, const NOTED: bool>(&mut self, cx: &C, walk: &mut Walk, watch: &mut Watch) -> Reply {
-        if self.planned.stale || NOTED && (watch.runs() || self.received.is_some()) {
+    /// Delivers the event to one hook after the other until one returns more than `Ok(())`. The receivers
+    /// cannot change meanwhile, so they are looked up once. Rare and watched cases take the slower loop.
+    fn walk<C: Context, const WATCHED: bool>(
+        &mut self,
+        cx: &C,
+        walk: &mut Walk,
+        watch: &mut Watch,
+    ) -> EventResult {
+        if self.active.outdated || WATCHED && (watch.runs() || self.received.is_some()) {
             return self.walk_counting::<C, true>(cx, walk, watch);
         }
-        if NOTED && self.accounting.on {
+        if WATCHED && self.accounting.on {
             return self.walk_counting::<C, false>(cx, walk, watch);
         }
-        let (turn, slots) = (&cx.moment().shared.turn, self.slots.as_mut_slice());
-        for &id in walk.rest(self.planned.plan.receivers(C::EVENT)) {
-            walk.next += 1;
+        let (current, slots) = (&cx.run_cx().shared.current, self.slots.as_mut_slice());
+        for &id in &self.active.plan.receivers(C::EVENT)[walk.clone()] {
+            walk.start += 1;
             let slot = &mut slots[id];
             if slot.had_its_teardown(C::EVENT) {
                 continue;
             }
-            turn.hook.set(id);
+            current.hook.set(id);
             slot.offer(cx)?;
         }
         Ok(())
     }
 
-    /// Does what a receiver said, or judges its panic.
+    /// Records a hook's decision, or judges its error or panic.
     #[cold]
-    fn heed(
+    fn handle_response(
         &mut self,
         event: Event,
-        moment: &Moment<'_>,
-        at: usize,
-        interrupted: std::thread::Result<Reply>,
+        run_cx: &RunContext<'_>,
+        receiver: usize,
+        interrupted: std::thread::Result<EventResult>,
     ) -> Result<(), Box<Failure>> {
-        let id = self.plan().receivers(event)[at];
-        let mishap = match interrupted {
+        let id = self.plan().receivers(event)[receiver];
+        let spec = &self.slots[id].spec;
+        let error = match interrupted {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(said)) => match *said {
-                Said::Decided(_) if !(self.slots[id].spec.steers() && event.steers()) => {
-                    Mishap::error("it returned a decision, and decides nothing here".into())
-                }
-                Said::Decided(decision) => {
-                    let hook = self.slots[id].standing.name.clone();
-                    self.news.decisions.push(Decided { hook, event, decision });
+            Ok(Err(response)) => match *response {
+                HookResponse::Decision(decision) if spec.steers() && event.steers() => {
+                    let hook = spec.name.clone();
+                    self.reports.decisions.push(HookDecision { hook, event, decision });
                     return Ok(());
                 }
-                Said::Failed(error) => Mishap::error(error),
+                HookResponse::Decision(_) => {
+                    HookError::error("it returned a decision where none is allowed".into())
+                }
+                HookResponse::Error(error) => HookError::error(error),
             },
-            Err(panic) => Mishap::panic(&*panic),
+            Err(panic) => HookError::panic(&*panic),
         };
-        self.fail(id, event, moment, mishap).map_err(Box::new)
-    }
-
-    fn fail(&mut self, id: usize, event: Event, moment: &Moment<'_>, mishap: Mishap) -> Result<(), Failure> {
-        let standing = &mut self.slots[id].standing;
-        self.planned.unpublished.set(true);
-        let position = (moment.epoch, moment.step);
-        if standing.judge(mishap, event.handler(), position, &mut self.news.contained)? {
-            // The plan follows with the other changes, when the event has reached everyone.
-            moment.shared.roster.ask(None, Change::Disable(standing.name.clone()));
-            self.planned.stale = true;
+        let at = (run_cx.epoch, run_cx.step);
+        if self.judge_only(id, error, event.handler(), at)? {
+            // The plan changes together with the requested changes, after all hooks have received the event.
+            let request = RosterRequest::Disable(self.slots[id].spec.name.clone());
+            run_cx.shared.roster.ask(None, request, None);
+            self.active.outdated = true;
         }
         Ok(())
     }
 
-    /// Judges what went wrong in a hook outside of an event. Whether the hook is disabled, which the plan must follow.
-    fn judge(
+    /// Judges an error by the hook's policy. Returns whether the hook must be disabled.
+    fn judge_only(
         &mut self,
         id: usize,
-        mishap: Mishap,
+        error: HookError,
         place: &'static str,
         at: (u64, u64),
     ) -> Result<bool, Failure> {
-        self.planned.unpublished.set(true);
-        let standing = &mut self.slots[id].standing;
-        let disabled = standing.judge(mishap, place, at, &mut self.news.contained)?;
+        self.active.unpublished.set(true);
+        let Slot { status, spec, .. } = &mut self.slots[id];
+        status.judge(spec, error, place, at, &mut self.reports.contained)
+    }
+
+    /// Judges an error outside of an event, and disables the hook if it must be. Returns whether it was
+    /// disabled, which the plan must follow.
+    fn judge(
+        &mut self,
+        id: usize,
+        error: HookError,
+        place: &'static str,
+        at: (u64, u64),
+    ) -> Result<bool, Failure> {
+        let disabled = self.judge_only(id, error, place, at)?;
         if disabled {
-            standing.enabled = false;
-            self.news.changed.push(Changed::disabled(&standing.name));
+            let Slot { status, spec, .. } = &mut self.slots[id];
+            status.enabled = false;
+            self.reports.changed.push(RosterChange::disabled(&spec.name));
         }
         Ok(disabled)
     }
 
-    /// What a hook decided cannot be done: that is a failure of the hook, in the event that it answered.
-    pub fn blame(
+    /// Reports that a hook's decision cannot be applied: a failure of the hook, at the event of the decision.
+    pub fn fail_hook(
         &mut self,
         hook: &str,
         event: Event,
         at: (u64, u64),
         error: BoxError,
     ) -> Result<(), Failure> {
-        let mishap = Mishap::error(error);
-        let Some(id) = self.slots.iter().position(|slot| slot.is_called(hook)) else {
-            // It has been removed since.
-            let mut gone = Standing::new(hook.to_owned(), Policy::WARN);
-            return gone.judge(mishap, event.handler(), at, &mut self.news.contained).map(|_| ());
+        let error = HookError::error(error);
+        let Some(id) = self.slots.iter().position(|slot| slot.is_named(hook)) else {
+            // The hook was removed in the meantime.
+            let spec = HookSpec::observer(hook).policy(Policy::WARN);
+            let mut status = HookStatus::new(true, None);
+            return status.judge(&spec, error, event.handler(), at, &mut self.reports.contained).map(drop);
         };
-        if self.judge(id, mishap, event.handler(), at)? {
+        if self.judge(id, error, event.handler(), at)? {
             self.replan();
         }
         Ok(())
     }
 
-    /// Carries out the changes that hooks, and the module after them, asked for, now that the event has reached them.
+    /// Makes the changes of the list of hooks that hooks or the module requested. Called after an event was
+    /// delivered. With several ranks the changes wait until all ranks know them.
     #[inline]
-    pub fn settle(&mut self, moment: &Moment<'_>) {
-        let wanted = self.planned.stale || moment.shared.roster.has_requests();
+    pub fn apply_roster_changes(&mut self, run_cx: &RunContext<'_>) {
+        let wanted = self.active.outdated || run_cx.shared.roster.has_requests();
         if wanted && !self.world.is_distributed() {
-            self.change(moment);
+            self.apply_requested_changes(run_cx);
         }
     }
 
     #[cold]
-    fn change(&mut self, moment: &Moment<'_>) {
-        for asked in moment.shared.roster.changes.take() {
-            let by = asked.by.and_then(|by| moment.shared.roster.info(by));
-            let (name, change) = (by.as_ref().map(|by| by.name.clone()), asked.change.in_words());
-            match self.permit(by, &asked.change).and_then(|()| self.apply(asked.change)) {
-                Ok(()) => self.news.changed.push(Changed { by: name, change }),
-                Err(refused) => self.news.refused.push(refused),
+    fn apply_requested_changes(&mut self, run_cx: &RunContext<'_>) {
+        let roster = &run_cx.shared.roster;
+        for PendingChange { by, request, hook } in roster.changes.take() {
+            let by = by.and_then(|by| roster.info(by));
+            let permitted = self.permit(by.as_ref(), &request, hook.as_ref());
+            match permitted.and_then(|()| self.apply(&request, hook)) {
+                Ok(()) => {
+                    let by = by.map(|by| by.name);
+                    self.reports.changed.push(RosterChange { by, change: request });
+                }
+                Err(refused) => self.reports.refused.push(refused),
             }
         }
         self.replan();
-        self.publish(moment.shared);
+        self.publish(run_cx.shared);
     }
 
-    /// What was decided since the last call.
-    pub fn take_decisions(&mut self) -> Vec<Decided> {
-        std::mem::take(&mut self.news.decisions)
+    /// The decisions since the last call.
+    pub fn take_decisions(&mut self) -> Vec<HookDecision> {
+        std::mem::take(&mut self.reports.decisions)
     }
 
-    /// Whether anything was decided since it was last taken.
+    /// Whether there are decisions to take.
     #[inline]
     #[must_use]
     pub fn has_decisions(&self) -> bool {
-        !self.news.decisions.is_empty()
+        !self.reports.decisions.is_empty()
     }
 
-    /// Whether there are contained failures, and changes of the list of hooks that were made or refused,
-    /// that nobody has taken yet.
+    /// Whether there are contained failures, made changes or refused changes to take.
     #[inline]
     #[must_use]
-    pub fn has_news(&self) -> bool {
-        let News { contained, refused, changed, .. } = &self.news;
+    pub fn has_reports(&self) -> bool {
+        let Reports { contained, refused, changed, .. } = &self.reports;
         !(contained.is_empty() && refused.is_empty() && changed.is_empty())
     }
 
     /// The changes of the list of hooks that were made since the last call.
-    pub fn take_changed(&mut self) -> Vec<Changed> {
-        std::mem::take(&mut self.news.changed)
+    pub fn take_roster_changes(&mut self) -> Vec<RosterChange> {
+        std::mem::take(&mut self.reports.changed)
     }
 
     /// The failures that were contained since the last call.
     pub fn take_contained(&mut self) -> Vec<Contained> {
-        std::mem::take(&mut self.news.contained)
+        std::mem::take(&mut self.reports.contained)
     }
 
-    /// The requests to change the list of hooks that could not be carried out since the last call.
-    pub fn take_refused(&mut self) -> Vec<RosterError> {
-        std::mem::take(&mut self.news.refused)
+    /// The requested changes of the list of hooks that were refused since the last call.
+    pub fn take_refused_changes(&mut self) -> Vec<RosterError> {
+        std::mem::take(&mut self.reports.refused)
     }
 }

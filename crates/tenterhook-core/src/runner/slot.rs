@@ -1,21 +1,22 @@
-//! What the runner keeps of one hook, and what the hook wants.
+//! One hook as the runner keeps it.
 
-use super::standing::Standing;
+use super::hook_status::HookStatus;
 use crate::cadence::Cadence;
 use crate::context::{Activation, Context, EventRef};
 use crate::event::{Event, Events};
-use crate::hook::{Hook, HookResult, Reply};
-use crate::plan::{Entry, TRAIN_LOSS};
+use crate::hook::{EventResult, Hook, HookResult};
+use crate::plan::{PlanEntry, TRAIN_LOSS};
 use crate::roster::{HookInfo, HookKind};
 use crate::spec::HookSpec;
 use crate::update::{Gradients, Identity, Update};
 use crate::world::World;
 
-/// A hook of any kind. Slots are numbered in registration order and never move; a removed hook leaves its slot empty.
+/// A hook of any kind. Slots are numbered in registration order and never move; a removed hook leaves its
+/// slot empty.
 pub(super) struct Slot {
-    pub(super) standing: Standing,
+    pub(super) status: HookStatus,
     pub(super) hook: Box<dyn Hook>,
-    /// What it declared, under the name and policy that it is registered with.
+    /// The hook's spec, with the name and policy under which it is registered.
     pub(super) spec: HookSpec,
     pub(super) presence: Presence,
     pub(super) teardown: Teardown,
@@ -25,7 +26,7 @@ pub(super) struct Slot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
     Registered,
-    /// It was removed in this call, and has not finished yet.
+    /// Removed in this call, and not finished yet.
     Leaving,
     Removed,
 }
@@ -33,11 +34,11 @@ pub(super) enum Presence {
 /// Whether the hook is torn down at the end of this call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Teardown {
-    /// Only if it receives events then.
+    /// Only if the hook receives events then.
     Open,
-    /// It was set up in this call, so it is torn down even if it is disabled or removed by then.
+    /// The hook was set up in this call, so it is torn down even if it is disabled or removed by then.
     Due,
-    /// A teardown that failed half-way is delivered again, to the others.
+    /// Done already. After a failed teardown the event is delivered again, to the remaining hooks.
     Done,
 }
 
@@ -47,7 +48,7 @@ impl Slot {
     }
 
     pub(super) fn is_live(&self) -> bool {
-        self.standing.enabled && self.is_present()
+        self.status.enabled && self.is_present()
     }
 
     pub(super) fn is_update(&self) -> bool {
@@ -59,24 +60,24 @@ impl Slot {
         self.is_update() && self.is_live() && self.spec.changes_gradients
     }
 
-    pub(super) fn is_called(&self, name: &str) -> bool {
-        self.standing.name == name && self.is_present()
+    pub(super) fn is_named(&self, name: &str) -> bool {
+        self.spec.name == name && self.is_present()
     }
 
-    /// Delivers an event to the hook; an activation only if the hook looks at it.
+    /// Delivers an event to the hook; an activation only if the hook wants it.
     #[inline]
-    pub(super) fn offer<C: Context>(&mut self, cx: &C) -> Reply {
+    pub(super) fn offer<C: Context>(&mut self, cx: &C) -> EventResult {
         let event = cx.event();
-        if let EventRef::Activation(Activation { moment, point, .. }) = event
-            && !(self.hook.listens(moment.phase, &moment.progress) && self.hook.wants_point(point))
+        if let EventRef::Activation(Activation { run_cx, point, .. }) = event
+            && !(self.hook.wants_activations(run_cx.phase, &run_cx.progress) && self.hook.wants_point(point))
         {
-            moment.shared.hold_back();
+            run_cx.shared.gate_closed();
             return Ok(());
         }
         self.hook.deliver(event)
     }
 
-    /// Lets an update hook change the gradients, and looks at what it left.
+    /// Lets an update hook change the gradients, and checks what it did.
     pub(super) fn change(&mut self, gradients: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult {
         self.hook.update(gradients, cx)?;
         if let Some(refused) = gradients.refused() {
@@ -86,44 +87,48 @@ impl Slot {
         wrong.map_or(Ok(()), |wrong| Err(wrong.into()))
     }
 
-    /// Whether it receives this no more, though the plan says so still.
+    /// Whether the hook was disabled after a failure and must not receive the event, although an outdated
+    /// plan lists it.
     pub(super) fn is_out(&self, event: Event) -> bool {
-        self.standing.given_up && !(self.teardown == Teardown::Due && event == Event::Teardown)
+        self.status.gave_up && !(self.teardown == Teardown::Due && event == Event::Teardown)
     }
 
-    /// Whether the event is a teardown that the hook has received already. For any other event this is a constant.
+    /// Whether the event is a teardown that the hook has received already. For any other event this is a
+    /// constant.
     #[inline]
     pub(super) fn had_its_teardown(&mut self, event: Event) -> bool {
         event == Event::Teardown && std::mem::replace(&mut self.teardown, Teardown::Done) == Teardown::Done
     }
 
-    /// The hook itself; something that does nothing takes its place.
+    /// Takes the hook out and leaves one that does nothing.
     pub(super) fn take_hook(&mut self) -> Box<dyn Hook> {
         std::mem::replace(&mut self.hook, Box::new(Identity))
     }
 
-    /// Whether every loss is read for it: an observer or a controller that declares to read it, or monitors it from batch to
-    /// batch (who monitors it from epoch to epoch is content with the epoch's mean); an update hook, which is called within
-    /// every batch, also where it monitors it; and of those that steer any whose condition asks for it.
+    /// Whether every loss must be read for the hook. That is so
+    /// - if the hook declares to read `train/loss`;
+    /// - if it monitors `train/loss` within batches. A hook that monitors it per epoch uses the mean of the epoch. An
+    ///   update hook always runs within batches;
+    /// - if the hook steers training and its `when` condition contains the loss.
     pub(super) fn wants_losses(&self) -> bool {
         let (spec, is_loss) = (&self.spec, |name: &String| name == TRAIN_LOSS);
         if !self.is_live() || (self.is_update() && !spec.changes_gradients) {
             return false;
         }
-        let from_batch_to_batch = self.is_update()
+        let within_batches = self.is_update()
             || !spec.every.iter().any(|cadence| matches!(cadence, Cadence::Epochs(_)))
                 && spec.events.iter().any(Event::is_within_train_batch);
         spec.reads.iter().any(is_loss)
-            || from_batch_to_batch && spec.monitors.iter().any(is_loss)
-            || spec.steers() && spec.asks.iter().any(|name| is_loss(name) || name == "loss")
+            || within_batches && spec.monitors.iter().any(is_loss)
+            || spec.steers() && spec.gated_by.iter().any(|name| is_loss(name) || name == "loss")
     }
 
-    /// It may ask for the norm of the gradients when a step has ended.
+    /// Whether the hook may read the gradient norm in `on_step_end`.
     pub(super) fn reads_grad_norm(&self) -> bool {
-        self.is_live() && self.spec.events.contains(Event::StepEnd) && !self.spec.leaves_grad_norm
+        self.spec.events.contains(Event::StepEnd) && !self.spec.ignores_grad_norm
     }
 
-    pub(super) fn entry(&self, slot: usize, world: World) -> Entry {
+    pub(super) fn entry(&self, slot: usize, world: World) -> PlanEntry {
         let spec = &self.spec;
         let events = match spec.events {
             _ if self.is_update() || !spec.ranks.include(world) => Events::NONE,
@@ -137,11 +142,11 @@ impl Slot {
             Cadence::Steps(n) => Some(*n),
             _ => None,
         };
-        let every_n_steps = spec.every.iter().chain(&spec.paced).find_map(steps).unwrap_or(1);
-        Entry { slot, tier: spec.tier, events, every_n_steps }
+        let every_n_steps = spec.every.iter().chain(&spec.throttle).find_map(steps).unwrap_or(1);
+        PlanEntry { slot, tier: spec.tier, events, every_n_steps }
     }
 
     pub(super) fn info(&self) -> HookInfo {
-        self.standing.info(&self.spec)
+        self.status.info(&self.spec)
     }
 }

@@ -1,35 +1,35 @@
-//! The list of hooks: registration, toggling and removal.
+//! The list of hooks: registering, enabling, disabling and removing them.
 
+use super::hook_status::HookStatus;
 use super::slot::{Presence, Slot, Teardown};
-use super::standing::Standing;
 use super::{HookRunner, RosterError};
 use crate::account::Budget;
 use crate::any_hook::AnyHook;
 use crate::failure::Policy;
 use crate::hook::Hook;
-use crate::moment::Shared;
 use crate::plan::{Plan, Tier};
-use crate::roster::{Change, HookInfo};
+use crate::roster::{HookInfo, RosterRequest};
+use crate::run_context::RunState;
 use crate::spec::HookSpec;
 use crate::update::Identity;
 
-/// How a hook is registered, where that differs from what it says of itself.
+/// How a hook is registered, where that differs from its spec.
 #[derive(Clone, Debug, Default)]
 pub struct Registration {
     /// Another name.
     pub name: Option<String>,
     /// Another policy.
     pub policy: Option<Policy>,
-    /// Registered, but receiving nothing until it is enabled.
+    /// The hook is registered as disabled: it receives nothing until it is enabled.
     pub disabled: bool,
-    /// What share of the time of training steps it may take.
+    /// The share of the step time that the hook may take.
     pub budget: Option<Budget>,
-    /// Of an update hook: whether it fails when a gradient is not finite after it.
+    /// Of an update hook: whether a gradient that is not finite after it is a failure.
     pub check_finite: Option<bool>,
 }
 
 impl HookRunner {
-    /// Registers a hook as it describes itself.
+    /// Registers a hook according to its spec.
     pub fn add(&mut self, hook: impl Into<AnyHook>) -> Result<(), RosterError> {
         self.register(hook, Registration::default())
     }
@@ -37,17 +37,17 @@ impl HookRunner {
     /// Registers a hook.
     pub fn register(&mut self, hook: impl Into<AnyHook>, how: Registration) -> Result<(), RosterError> {
         let AnyHook { hook, mut spec } = hook.into();
-        spec.name = self.free(how.name.unwrap_or(spec.name))?;
+        spec.name = how.name.unwrap_or(spec.name);
         spec.policy = how.policy.unwrap_or(spec.policy);
         spec.check_finite = how.check_finite.unwrap_or(spec.check_finite);
-        let enabled = !how.disabled;
-        let standing = Standing {
-            enabled,
-            registered: enabled,
-            budget: how.budget,
-            ..Standing::new(spec.name.clone(), spec.policy)
-        };
-        let slot = Slot { standing, hook, spec, presence: Presence::Registered, teardown: Teardown::Open };
+        if spec.name.trim().is_empty() {
+            return Err(RosterError::Nameless);
+        }
+        if self.find(&spec.name).is_some() {
+            return Err(RosterError::Duplicate(spec.name));
+        }
+        let status = HookStatus::new(!how.disabled, how.budget);
+        let slot = Slot { status, hook, spec, presence: Presence::Registered, teardown: Teardown::Open };
         if (slot.spec.changes_gradients || !slot.is_update()) && slot.spec.name == Identity.spec().name {
             return Err(RosterError::Reserved(slot.spec.name));
         }
@@ -57,21 +57,21 @@ impl HookRunner {
         Ok(())
     }
 
-    /// Lets a hook receive events again.
+    /// Enables a hook, so that it receives events again.
     pub fn enable(&mut self, name: &str) -> Result<(), RosterError> {
-        self.switch(name, true)
+        self.set_enabled(name, true)
     }
 
-    /// Lets a hook receive no events; it keeps its place and its state.
+    /// Disables a hook, so that it receives no events. It keeps its place and its state.
     pub fn disable(&mut self, name: &str) -> Result<(), RosterError> {
-        self.switch(name, false)
+        self.set_enabled(name, false)
     }
 
-    /// Removes a hook. In a call it is torn down and finishes with the others, and is dropped then.
+    /// Removes a hook. Within a call the hook is torn down, finished and dropped at the end of the call.
     pub fn remove(&mut self, name: &str) -> Result<(), RosterError> {
         let in_call = self.in_call;
         let Some(slot) = self.find_mut(name) else { return Err(self.unknown(name)) };
-        slot.standing.enabled = false;
+        slot.status.enabled = false;
         if in_call {
             slot.presence = Presence::Leaving;
         } else {
@@ -83,7 +83,7 @@ impl HookRunner {
         Ok(())
     }
 
-    /// The hooks that are registered now: those that receive events in registration order, then update hooks.
+    /// The registered hooks: those that receive events in registration order, then update hooks.
     pub(super) fn present(&self) -> impl Iterator<Item = &Slot> {
         let of_kind = |is_update: bool| {
             self.slots.iter().filter(move |slot| slot.is_present() && slot.is_update() == is_update)
@@ -92,53 +92,53 @@ impl HookRunner {
     }
 
     pub(super) fn find(&self, name: &str) -> Option<&Slot> {
-        self.slots.iter().find(|slot| slot.is_called(name))
+        self.slots.iter().find(|slot| slot.is_named(name))
     }
 
     pub(super) fn find_mut(&mut self, name: &str) -> Option<&mut Slot> {
-        self.slots.iter_mut().find(|slot| slot.is_called(name))
+        self.slots.iter_mut().find(|slot| slot.is_named(name))
     }
 
-    /// All hooks: those that receive events in registration order, then update hooks. Where no update hook is
-    /// enabled there is `identity`.
+    /// All hooks: those that receive events in registration order, then update hooks. If no update hook is
+    /// enabled, the list ends with `identity`.
     #[must_use]
     pub fn list(&self) -> Vec<HookInfo> {
         let identity = Identity.spec();
-        let stands = |slot: &Slot| slot.is_update() && (slot.is_live() || slot.spec.name == identity.name);
-        let missing = !self.present().any(stands);
-        let missing = missing.then(|| Standing::new(identity.name.clone(), identity.policy).info(&identity));
+        let is_listed = |slot: &Slot| slot.is_update() && (slot.is_live() || slot.spec.name == identity.name);
+        let missing = !self.present().any(is_listed);
+        let missing = missing.then(|| HookStatus::new(true, None).info(&identity));
         self.present().map(Slot::info).chain(missing).collect()
     }
 
-    /// What every enabled hook declares: those that receive events in registration order, then update hooks.
+    /// The specs of all enabled hooks: those that receive events in registration order, then update hooks.
     #[must_use]
     pub fn declared(&self) -> Vec<HookSpec> {
         self.present().filter(|slot| slot.is_live()).map(|slot| slot.spec.clone()).collect()
     }
 
-    /// A hook by its name and type; behind wrappers too.
+    /// A hook by its name and type, also behind wrappers.
     #[must_use]
     pub fn hook<H: Hook>(&self, name: &str) -> Option<&H> {
         self.find(name)?.hook.downcast_ref()
     }
 
-    /// The names of all hooks of every kind, in registration order.
+    /// The names of all hooks of all kinds, in registration order.
     #[must_use]
-    pub fn in_order(&self) -> Vec<&str> {
+    pub fn names(&self) -> Vec<&str> {
         let present = self.slots.iter().filter(|slot| slot.is_present());
-        present.map(|slot| slot.standing.name.as_str()).collect()
+        present.map(|slot| slot.spec.name.as_str()).collect()
     }
 
     /// The plan in force.
     #[must_use]
     pub fn plan(&self) -> &Plan {
-        &self.planned.plan
+        &self.active.plan
     }
 
-    /// The hook in a slot of the plan: its name and tier.
+    /// The name and tier of the hook in a slot of the plan.
     #[must_use]
     pub fn receiver(&self, slot: usize) -> Option<(&str, Tier)> {
-        self.slots.get(slot).map(|slot| (slot.standing.name.as_str(), slot.spec.tier))
+        self.slots.get(slot).map(|slot| (slot.spec.name.as_str(), slot.spec.tier))
     }
 
     /// The tier of the hook of this name.
@@ -147,47 +147,52 @@ impl HookRunner {
         self.find(name).map(|slot| slot.spec.tier)
     }
 
-    /// Tells the hooks who is registered. A delivery does so by itself when that has changed.
-    pub fn publish(&self, shared: &Shared) {
+    /// Updates the roster that hooks see. A delivery does so by itself.
+    pub fn publish(&self, shared: &RunState) {
         let info = |slot: &Slot| slot.is_present().then(|| slot.info());
         shared.roster.set(self.slots.iter().map(info).collect());
-        self.planned.unpublished.set(false);
+        self.active.unpublished.set(false);
     }
 
     #[inline]
-    pub(super) fn publish_changes(&self, shared: &Shared) {
-        if self.planned.unpublished.get() {
+    pub(super) fn publish_changes(&self, shared: &RunState) {
+        if self.active.unpublished.get() {
             self.publish(shared);
         }
     }
 
-    pub(super) fn apply(&mut self, change: Change) -> Result<(), RosterError> {
-        match change {
-            Change::Enable(name) => self.enable(&name),
-            Change::Disable(name) => self.disable(&name),
-            Change::Remove(name) => self.remove(&name),
-            Change::Add(hook) => {
-                let name = hook.name().to_owned();
-                self.add(*hook)?;
-                if let Some(slot) = self.find_mut(&name) {
-                    slot.standing.added = true;
+    /// Makes a requested change.
+    pub(super) fn apply(
+        &mut self,
+        request: &RosterRequest,
+        hook: Option<AnyHook>,
+    ) -> Result<(), RosterError> {
+        match request {
+            RosterRequest::Enable(name) => self.enable(name),
+            RosterRequest::Disable(name) => self.disable(name),
+            RosterRequest::Remove(name) => self.remove(name),
+            RosterRequest::Add(name) => {
+                let Some(hook) = hook else { return Err(RosterError::NotOnAllRanks(name.clone())) };
+                self.add(hook)?;
+                if let Some(slot) = self.find_mut(name) {
+                    slot.status.added = true;
                 }
-                self.take_up(&name);
+                self.restore_added(name);
                 Ok(())
             }
         }
     }
 
-    fn switch(&mut self, name: &str, on: bool) -> Result<(), RosterError> {
+    fn set_enabled(&mut self, name: &str, enabled: bool) -> Result<(), RosterError> {
         let Some(slot) = self.find_mut(name) else { return Err(self.unknown(name)) };
-        slot.standing.enabled = on;
-        slot.standing.given_up &= !on;
+        slot.status.enabled = enabled;
+        slot.status.gave_up &= !enabled;
         self.replan();
         Ok(())
     }
 
-    /// A call begins, until the hooks [finish](HookRunner::finish): who receives events now is torn down at its end,
-    /// whatever becomes of it by then.
+    /// Begins a call, which ends when the hooks [finish](HookRunner::finish). Hooks that receive events now
+    /// are torn down at its end, even if they are disabled or removed by then.
     pub fn begin_call(&mut self) {
         self.in_call = true;
         for slot in &mut self.slots {
@@ -195,15 +200,8 @@ impl HookRunner {
         }
     }
 
-    fn free(&self, name: String) -> Result<String, RosterError> {
-        if name.trim().is_empty() {
-            return Err(RosterError::Nameless);
-        }
-        if self.find(&name).is_some() { Err(RosterError::Duplicate(name)) } else { Ok(name) }
-    }
-
     fn unknown(&self, name: &str) -> RosterError {
-        let known: Vec<_> = self.present().map(|slot| format!("`{}`", slot.standing.name)).collect();
+        let known: Vec<_> = self.present().map(|slot| format!("`{}`", slot.spec.name)).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         RosterError::Unknown { name: name.to_owned(), known }
     }

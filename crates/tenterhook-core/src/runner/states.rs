@@ -1,11 +1,11 @@
-//! The hooks' own states, for a checkpoint and from one.
+//! Saving and restoring the hooks' own states.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::HookRunner;
+use super::hook_status::attempt;
 use super::slot::Slot;
-use super::standing::{Standing, attempt};
 use crate::effect::Effect;
 use crate::failure::{Failure, OnError};
 use crate::hook::{Hook, HookResult};
@@ -17,78 +17,80 @@ use crate::state::State;
 pub type HookStates = BTreeMap<String, State>;
 
 impl HookRunner {
-    /// The state of every hook, by name. An error or a panic is judged by the hook's policy, like any other.
+    /// The states of all hooks. An error or a panic is judged by the hook's policy.
     pub fn states(&mut self, at: &Progress) -> Result<HookStates, Failure> {
         let mut states = HookStates::new();
         for id in self.state_order() {
-            let state = self.asked(id, "state_dict", at, |hook| hook.state_dict())?;
-            states.insert(self.slots[id].standing.name.clone(), state.unwrap_or_else(State::empty));
+            let state = self.ask(id, "state_dict", at, |hook| hook.state_dict())?;
+            states.insert(self.slots[id].spec.name.clone(), state.unwrap_or_else(State::empty));
         }
         let awaited = self.absent.awaited.iter();
         states.extend(awaited.map(|(name, awaited)| (name.clone(), awaited.state.clone())));
         Ok(states)
     }
 
-    /// The tensors that a hook keeps to be evaluated instead of the module's weights, if one does and has some.
-    /// Nobody else is asked.
-    pub fn weights_to_evaluate(&mut self, at: &Progress) -> Result<Option<NamedTensors>, Failure> {
-        let keeps = |id: &usize| {
+    /// The tensors of the hook that [provides weights for
+    /// evaluations](crate::HookSpec::provides_eval_weights), if there is one and it has some. No other hook
+    /// is asked.
+    pub fn eval_weights(&mut self, at: &Progress) -> Result<Option<NamedTensors>, Failure> {
+        let provides = |id: &usize| {
             let slot = &self.slots[*id];
-            slot.is_live() && slot.spec.keeps_weights_to_evaluate
+            slot.is_live() && slot.spec.provides_eval_weights
         };
-        // Of several the last counts, as where each leaves its name in a checkpoint.
-        let Some(id) = self.state_order().into_iter().rfind(keeps) else { return Ok(None) };
-        let state = self.asked(id, "state_dict", at, |hook| hook.state_dict())?;
+        // The last one counts, as the last one to write its name into a checkpoint does.
+        let Some(id) = self.state_order().into_iter().rfind(provides) else { return Ok(None) };
+        let state = self.ask(id, "state_dict", at, |hook| hook.state_dict())?;
         Ok(state.map(|state| state.tensors).filter(|tensors| !tensors.is_empty()))
     }
 
-    /// The directories in which hooks declare to save checkpoints ([`Effect::SaveCheckpoints`]), by hook.
+    /// The directories in which hooks declare to save checkpoints ([`Effect::SaveCheckpoints`]), with the
+    /// hooks' names.
     #[must_use]
     pub fn checkpoint_directories(&self) -> Vec<(String, PathBuf)> {
-        let slots = self.state_order().into_iter().map(|id| &self.slots[id]);
-        let directories =
-            slots.flat_map(|slot| slot.spec.effects.iter().map(|effect| (&slot.spec.name, effect)));
-        let save = directories.filter_map(|(name, effect)| match effect {
+        let specs = self.state_order().into_iter().map(|id| &self.slots[id].spec);
+        let effects = specs.flat_map(|spec| spec.effects.iter().map(|effect| (&spec.name, effect)));
+        let directories = effects.filter_map(|(name, effect)| match effect {
             Effect::SaveCheckpoints(path) => Some((name.clone(), path.clone())),
             _ => None,
         });
-        save.collect()
+        directories.collect()
     }
 
-    /// The names under which states are kept: of every hook that is asked for one.
+    /// The names of the hooks whose states are saved, which are all registered hooks.
     #[must_use]
-    pub fn stateful(&self) -> Vec<String> {
-        self.state_order().into_iter().map(|id| self.slots[id].standing.name.clone()).collect()
+    pub fn stateful_hooks(&self) -> Vec<String> {
+        self.state_order().into_iter().map(|id| self.slots[id].spec.name.clone()).collect()
     }
 
-    /// Whether every hook whose errors end the run could load its state ([`Hook::check_state_dict`]). Nothing changes.
-    ///
-    /// [`Hook::check_state_dict`]: crate::Hook::check_state_dict
+    /// Checks whether every hook whose policy is `abort` could load its state ([`Hook::check_state_dict`]),
+    /// without changing anything.
     pub fn check_states(&self, states: &HookStates, at: &Progress) -> Result<(), Failure> {
-        for Slot { standing, hook, .. } in self.state_order().into_iter().map(|id| &self.slots[id]) {
-            if let Some(state) = kept(states, standing)
-                && standing.policy.on_error == OnError::Abort
+        for Slot { spec, hook, .. } in self.state_order().into_iter().map(|id| &self.slots[id]) {
+            if let Some(state) = saved(states, &spec.name)
+                && spec.policy.on_error == OnError::Abort
             {
-                let failed = |mishap| standing.failure(mishap, "load_state_dict", (at.epoch, at.step));
-                attempt(|| hook.check_state_dict(state)).map_err(failed)?;
+                attempt(|| hook.check_state_dict(state)).map_err(|error| {
+                    error.into_failure(&spec.name, "load_state_dict", (at.epoch, at.step))
+                })?;
             }
         }
         Ok(())
     }
 
-    /// Gives every hook its state back. An error or a panic is judged by the hook's policy.
+    /// Restores the states of all hooks. An error or a panic is judged by the hook's policy.
     pub fn load_states(&mut self, states: &HookStates, at: &Progress) -> Result<(), Failure> {
         for id in self.state_order() {
-            let Slot { standing, spec, .. } = &self.slots[id];
+            let spec = &self.slots[id].spec;
             let is_here = spec.ranks.include(self.world);
-            if let Some(state) = kept(states, standing).filter(|_| is_here) {
-                self.asked(id, "load_state_dict", at, |hook| hook.load_state_dict(state))?;
+            if let Some(state) = saved(states, &spec.name).filter(|_| is_here) {
+                self.ask(id, "load_state_dict", at, |hook| hook.load_state_dict(state))?;
             }
         }
         Ok(())
     }
 
-    /// Every hook is asked for its state, a disabled one too, in the order of delivery, and update hooks after it.
+    /// All registered hooks, disabled ones too: those that receive events in the order of delivery, then
+    /// update hooks.
     fn state_order(&self) -> Vec<usize> {
         let present = self.slots.iter().enumerate().filter(|(_, slot)| slot.is_present());
         let mut order: Vec<_> = present.map(|(id, _)| id).collect();
@@ -96,27 +98,27 @@ impl HookRunner {
         order
     }
 
-    /// Asks a hook something outside of an event. Nothing comes of it where it failed and its policy goes on.
-    fn asked<T>(
+    /// Calls a hook outside of an event. `None` if it failed and the failure was contained.
+    fn ask<T>(
         &mut self,
         id: usize,
         place: &'static str,
         at: &Progress,
-        ask: impl FnOnce(&mut dyn Hook) -> HookResult<T>,
+        call: impl FnOnce(&mut dyn Hook) -> HookResult<T>,
     ) -> Result<Option<T>, Failure> {
         let hook = &mut *self.slots[id].hook;
-        let mishap = match attempt(|| ask(hook)) {
-            Ok(answer) => return Ok(Some(answer)),
-            Err(mishap) => mishap,
+        let error = match attempt(|| call(hook)) {
+            Ok(value) => return Ok(Some(value)),
+            Err(error) => error,
         };
-        if self.judge(id, mishap, place, (at.epoch, at.step))? {
+        if self.judge(id, error, place, (at.epoch, at.step))? {
             self.replan();
         }
         Ok(None)
     }
 }
 
-/// The state of this hook, where it has one.
-fn kept<'a>(states: &'a HookStates, of: &Standing) -> Option<&'a State> {
-    states.get(&of.name).filter(|state| !state.is_empty())
+/// The saved state of this hook, unless it is empty.
+fn saved<'a>(states: &'a HookStates, hook: &str) -> Option<&'a State> {
+    states.get(hook).filter(|state| !state.is_empty())
 }

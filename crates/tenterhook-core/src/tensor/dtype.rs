@@ -1,6 +1,6 @@
 //! Element types.
 
-/// Makes the element types, with what each is called and how many bytes it takes.
+/// Defines the element types with their names and sizes in bytes.
 macro_rules! dtypes {
     ($($DType:ident $name:literal $size:literal $doc:literal;)*) => {
         /// The type of a tensor's elements.
@@ -11,10 +11,10 @@ macro_rules! dtypes {
         }
 
         impl DType {
-            /// All of them.
+            /// All element types.
             pub const ALL: &[DType] = &[$(DType::$DType),*];
 
-            /// How many bytes an element takes.
+            /// The size of an element in bytes.
             #[must_use]
             pub fn size(self) -> usize {
                 match self {
@@ -22,7 +22,7 @@ macro_rules! dtypes {
                 }
             }
 
-            /// As safetensors files call it.
+            /// The name in safetensors files.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {

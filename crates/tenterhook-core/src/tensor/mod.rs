@@ -1,7 +1,6 @@
 //! Read-only views of parameters, gradients, optimizer state and losses, independent of the engine.
 //!
-//! Nothing is computed until somebody asks; what was computed for one hook is kept for the others
-//! that receive the same event.
+//! Values are computed when they are read, once per event for all hooks.
 
 mod dtype;
 mod model;
@@ -12,51 +11,54 @@ use std::any::Any;
 use std::cell::{RefCell, RefMut};
 use std::ops::Range;
 
-use crate::ledger;
 use crate::metrics::Histogram;
+use crate::read_counter;
 
 pub use dtype::DType;
 pub use model::{ModelView, OptimizerSource, ParamGroup};
 pub use scalar::{NormOfParts, ReadScalar, Scalar};
-pub use stats::{Change, NextChange, Stats, norm};
+pub use stats::{PendingUpdate, TensorStats, UpdateNorms, norm};
 
-/// A list of named tensors that an engine lets us read.
+/// A list of named tensors of an engine, to read.
 pub trait TensorSource {
-    /// How many there are.
+    /// The number of tensors.
     fn count(&self) -> usize;
-    /// The name of one, such as `blocks.3.mlp.fc1.weight`.
+    /// The name of a tensor, such as `blocks.3.mlp.fc1.weight`.
     fn name(&self, index: usize) -> &str;
-    /// The shape of one.
+    /// The shape of a tensor.
     fn shape(&self, index: usize) -> &[usize];
-    /// The element type of one.
+    /// The element type of a tensor.
     fn dtype(&self, _index: usize) -> DType {
         DType::F32
     }
-    /// Whether one is trained. Buffers, such as the running statistics of a batch norm, and frozen parameters are not.
+    /// Whether a tensor is trained. Frozen parameters and buffers, such as the running statistics of a batch
+    /// norm, are not.
     fn is_trained(&self, _index: usize) -> bool {
         true
     }
-    /// The values of one, in row-major order.
+    /// The values of a tensor, in row-major order.
     fn read(&self, index: usize) -> Vec<f32>;
-    /// Statistics of one; engines that can compute them on the device do so here.
-    fn stats(&self, index: usize) -> Stats {
-        Stats::of(&self.read(index))
+    /// Statistics of a tensor. Engines can compute them on the device.
+    fn stats(&self, index: usize) -> TensorStats {
+        TensorStats::of(&self.read(index))
     }
-    /// The Euclidean norm of one, to the bit as its statistics have it, for a fraction of the work.
+    /// The Euclidean norm of a tensor, equal to that of its statistics to the bit, for a fraction of the
+    /// work.
     fn norm(&self, index: usize) -> f64 {
         norm(&self.read(index))
     }
-    /// How the next update will change one, where the engine can tell: it knows both sides then, without holding either.
-    fn follow(&self, _index: usize) -> Option<NextChange> {
+    /// Tracks how the next optimizer step changes a tensor, if the engine can: it sees both sides of the
+    /// update, so no copy is needed.
+    fn track_update(&self, _index: usize) -> Option<PendingUpdate> {
         None
     }
-    /// A part of the values of one, in row-major order: a range for each dimension, all of them within its shape.
-    /// Engines that can cut where the tensor lives do so here.
+    /// A slice of a tensor, in row-major order: a range for each dimension, within the shape. Engines can
+    /// slice on the device.
     fn slice(&self, index: usize, ranges: &[Range<usize>]) -> Vec<f32> {
-        cut(&self.read(index), self.shape(index), ranges)
+        slice_of(&self.read(index), self.shape(index), ranges)
     }
-    /// The engine's own tensor, where it has one to give away: sharing the values, apart from any graph. Engines
-    /// put a typed method on top of it.
+    /// The engine's own tensor, detached and sharing the values, if the engine offers it. Engines offer a
+    /// typed method that calls this one.
     fn native(&self, _index: usize) -> Option<Box<dyn Any + Send>> {
         None
     }
@@ -81,14 +83,14 @@ impl<S: TensorSource + ?Sized> TensorSource for &S {
     fn read(&self, index: usize) -> Vec<f32> {
         (**self).read(index)
     }
-    fn stats(&self, index: usize) -> Stats {
+    fn stats(&self, index: usize) -> TensorStats {
         (**self).stats(index)
     }
     fn norm(&self, index: usize) -> f64 {
         (**self).norm(index)
     }
-    fn follow(&self, index: usize) -> Option<NextChange> {
-        (**self).follow(index)
+    fn track_update(&self, index: usize) -> Option<PendingUpdate> {
+        (**self).track_update(index)
     }
     fn slice(&self, index: usize, ranges: &[Range<usize>]) -> Vec<f32> {
         (**self).slice(index, ranges)
@@ -98,17 +100,17 @@ impl<S: TensorSource + ?Sized> TensorSource for &S {
     }
 }
 
-/// A part of these values of this shape.
-fn cut(values: &[f32], shape: &[usize], ranges: &[Range<usize>]) -> Vec<f32> {
+/// A slice of values of this shape.
+fn slice_of(values: &[f32], shape: &[usize], ranges: &[Range<usize>]) -> Vec<f32> {
     let (Some((range, ranges)), Some((_, inner))) = (ranges.split_first(), shape.split_first()) else {
         return values.to_vec();
     };
     let stride: usize = inner.iter().product();
     let rows = range.clone().map(|row| &values[row * stride..(row + 1) * stride]);
-    rows.flat_map(|row| cut(row, inner, ranges)).collect()
+    rows.flat_map(|row| slice_of(row, inner, ranges)).collect()
 }
 
-/// No tensors at all.
+/// An empty list of tensors.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoTensors;
 
@@ -127,60 +129,60 @@ impl TensorSource for NoTensors {
     }
 }
 
-/// Named tensors as a hook sees them during one event.
+/// Named tensors as hooks see them during one event.
 pub struct Tensors<'a> {
     source: &'a dyn TensorSource,
-    known: RefCell<Vec<Known>>,
+    cached: RefCell<Vec<Cached>>,
 }
 
-/// What somebody has asked for of a tensor.
+/// What has been computed of a tensor during the event.
 #[derive(Clone, Default)]
-struct Known {
+struct Cached {
     norm: Option<f64>,
-    stats: Option<Stats>,
+    stats: Option<TensorStats>,
 }
 
 impl<'a> Tensors<'a> {
-    /// A view of these tensors for one event.
+    /// Makes a view for one event.
     #[must_use]
     pub fn new(source: &'a dyn TensorSource) -> Tensors<'a> {
-        Tensors { source, known: RefCell::default() }
+        Tensors { source, cached: RefCell::default() }
     }
 
-    /// How many there are.
+    /// The number of tensors.
     #[must_use]
     pub fn len(&self) -> usize {
         self.source.count()
     }
 
-    /// Whether there are none.
+    /// Whether there are no tensors.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of them, in the module's order.
+    /// All tensors, in the module's order.
     pub fn iter(&self) -> impl Iterator<Item = Tensor<'_>> {
         (0..self.len()).map(|index| Tensor { list: self, index })
     }
 
-    /// The first of them.
+    /// The first tensor.
     ///
     /// # Panics
     ///
-    /// When there are none and something is asked of it.
+    /// The methods of the tensor panic if there is none.
     #[must_use]
     pub fn first(&self) -> Tensor<'_> {
         Tensor { list: self, index: 0 }
     }
 
-    /// The one of this name.
+    /// The tensor of this name.
     #[must_use]
     pub fn by_name(&self, name: &str) -> Option<Tensor<'_>> {
         self.iter().find(|tensor| tensor.name() == name)
     }
 
-    /// The Euclidean norm of all of them together.
+    /// The Euclidean norm of all tensors together.
     #[must_use]
     pub fn norm(&self) -> f64 {
         self.iter().map(|tensor| tensor.norm().powi(2)).sum::<f64>().sqrt()
@@ -193,12 +195,12 @@ impl std::fmt::Debug for Tensors<'_> {
     }
 }
 
-/// A tensor that somebody wants to see changed by its next update.
+/// A tensor whose next update is tracked.
 #[derive(Clone, Debug)]
-pub enum Followed {
-    /// The engine tells.
-    ByEngine(NextChange),
-    /// Its values before.
+pub enum TrackedUpdate {
+    /// The engine compares the values.
+    ByEngine(PendingUpdate),
+    /// A copy of the values before the update.
     Copied(Vec<f32>),
 }
 
@@ -210,101 +212,103 @@ pub struct Tensor<'a> {
 }
 
 impl<'a> Tensor<'a> {
-    /// Its name.
+    /// The name.
     #[must_use]
     pub fn name(&self) -> &'a str {
         self.list.source.name(self.index)
     }
 
-    /// Its shape.
+    /// The shape.
     #[must_use]
     pub fn shape(&self) -> &'a [usize] {
         self.list.source.shape(self.index)
     }
 
-    /// Its element type.
+    /// The element type.
     #[must_use]
     pub fn dtype(&self) -> DType {
         self.list.source.dtype(self.index)
     }
 
-    /// Whether it is trained; buffers and frozen parameters are not.
+    /// Whether the tensor is trained; buffers and frozen parameters are not.
     #[must_use]
     pub fn is_trained(&self) -> bool {
         self.list.source.is_trained(self.index)
     }
 
-    /// Its statistics, computed once per event for everybody who asks.
+    /// Statistics of the values, computed once per event for all hooks.
     #[must_use]
-    pub fn stats(&self) -> Stats {
-        let mut known = self.known();
-        *known.stats.get_or_insert_with(|| {
-            ledger::tensor_read();
+    pub fn stats(&self) -> TensorStats {
+        let mut cached = self.cached();
+        *cached.stats.get_or_insert_with(|| {
+            read_counter::count_tensor();
             self.list.source.stats(self.index)
         })
     }
 
-    /// Its Euclidean norm, computed once per event for everybody who asks. Not finite when an element is not.
+    /// The Euclidean norm, computed once per event for all hooks. Not finite if an element is not.
     #[must_use]
     pub fn norm(&self) -> f64 {
-        let mut known = self.known();
-        let Known { norm, stats } = &mut *known;
+        let mut cached = self.cached();
+        let Cached { norm, stats } = &mut *cached;
         let of_stats = stats.map(|stats| stats.norm);
         *norm.get_or_insert_with(|| {
             of_stats.unwrap_or_else(|| {
-                ledger::tensor_read();
+                read_counter::count_tensor();
                 self.list.source.norm(self.index)
             })
         })
     }
 
-    fn known(&self) -> RefMut<'a, Known> {
-        let mut known = self.list.known.borrow_mut();
-        if known.is_empty() {
-            known.resize(self.list.len(), Known::default());
+    fn cached(&self) -> RefMut<'a, Cached> {
+        let mut cached = self.list.cached.borrow_mut();
+        if cached.is_empty() {
+            cached.resize(self.list.len(), Cached::default());
         }
-        RefMut::map(known, |known| &mut known[self.index])
+        RefMut::map(cached, |cached| &mut cached[self.index])
     }
 
-    /// A copy of its values, in row-major order.
+    /// A copy of the values, in row-major order.
     #[must_use]
     pub fn to_vec(&self) -> Vec<f32> {
-        ledger::tensor_read();
+        read_counter::count_tensor();
         self.list.source.read(self.index)
     }
 
-    /// To ask after its next update [how it was changed](Tensor::change). Without a copy where the engine can tell.
+    /// Tracks the next update of the tensor, for [`update_norms`](Tensor::update_norms). Copies the values
+    /// only if the engine cannot compare them itself.
     #[must_use]
-    pub fn follow(&self) -> Followed {
-        match self.list.source.follow(self.index) {
-            Some(next) => Followed::ByEngine(next),
-            None => Followed::Copied(self.to_vec()),
+    pub fn track_update(&self) -> TrackedUpdate {
+        match self.list.source.track_update(self.index) {
+            Some(pending) => TrackedUpdate::ByEngine(pending),
+            None => TrackedUpdate::Copied(self.to_vec()),
         }
     }
 
-    /// How the update has changed it that came after it was followed. Where none came: `None`, or of engines that cannot
-    /// tell, a change by nothing. What the engine did for it is charged to whoever asks.
+    /// The norms of the update that followed `track_update`. If there was no update: `None`, or an update of
+    /// norm 0 if the engine cannot compare the values itself. The engine's work is charged to the current
+    /// hook.
     #[must_use]
-    pub fn change(&self, followed: &Followed) -> Option<Change> {
-        match followed {
-            Followed::ByEngine(next) => {
-                let (change, took) = next.get()?;
-                ledger::tensor_read();
-                ledger::worked(took);
-                Some(change)
+    pub fn update_norms(&self, tracked: &TrackedUpdate) -> Option<UpdateNorms> {
+        match tracked {
+            TrackedUpdate::ByEngine(pending) => {
+                let (norms, took) = pending.get()?;
+                read_counter::count_tensor();
+                read_counter::add_engine_time(took);
+                Some(norms)
             }
-            Followed::Copied(before) => Some(Change::between(before, &self.to_vec())),
+            TrackedUpdate::Copied(before) => Some(UpdateNorms::between(before, &self.to_vec())),
         }
     }
 
-    /// How its values are spread, over so many bins of equal width.
+    /// A histogram of the values with this number of bins of equal width.
     #[must_use]
     pub fn histogram(&self, bins: usize) -> Histogram {
         Histogram::of(&self.to_vec(), bins)
     }
 
-    /// A copy of a part of its values, in row-major order: a range for each of its first dimensions, and all of
-    /// the others.
+    /// A copy of a slice of the values, in row-major order: a range for each of the first dimensions, and all
+    /// of the others.
     ///
     /// ```
     /// use tenterhook_core::{NamedTensors, Tensors};
@@ -325,23 +329,23 @@ impl<'a> Tensor<'a> {
         }
         let rest = shape[ranges.len()..].iter().map(|size| 0..*size);
         let ranges: Vec<_> = ranges.iter().cloned().chain(rest).collect();
-        ledger::tensor_read();
+        read_counter::count_tensor();
         Ok(self.list.source.slice(self.index, &ranges))
     }
 
-    /// The engine's own tensor, where it has one to give away; engines put a typed method on top of it. It shares
-    /// the values and is apart from any graph. What is done with the engine itself from here on (drawing from its
-    /// generator, above all) is no longer kept from disturbing training: `tenter verify-neutral` finds it.
+    /// The engine's own tensor, detached and sharing the values, if the engine offers it. Engines offer a
+    /// typed method that calls this one. Nothing prevents operations on it from affecting training, such as
+    /// drawing from the engine's random generator; `tenter verify-neutral` detects that.
     #[must_use]
     pub fn native(&self) -> Option<Box<dyn Any + Send>> {
-        ledger::tensor_read();
+        read_counter::count_tensor();
         self.list.source.native(self.index)
     }
 }
 
-/// A part of a tensor that it does not have.
+/// The error for a slice that is outside of a tensor's shape.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{name}` has the shape {shape:?}, and no part {ranges:?}")]
+#[error("`{name}` has the shape {shape:?}, and no slice {ranges:?}")]
 pub struct SliceError {
     name: String,
     shape: Vec<usize>,

@@ -1,33 +1,33 @@
-//! What hooks may see of a module and its optimizers.
+//! Views of a module and its optimizers for hooks.
 
 use super::TensorSource;
 
-/// The settings of one group of an optimizer's parameters.
+/// A parameter group of an optimizer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParamGroup {
     /// The group's name.
     pub name: String,
-    /// Its learning rate.
+    /// The learning rate.
     pub lr: f64,
-    /// Its momentum, where the optimizer has one.
+    /// The momentum, if the optimizer has one.
     pub momentum: Option<f64>,
-    /// Its weight decay, where the optimizer has one.
+    /// The weight decay, if the optimizer has one.
     pub weight_decay: Option<f64>,
 }
 
-/// The optimizers of a module, as far as hooks may see them.
+/// The optimizers of a module, to read.
 pub trait OptimizerSource {
-    /// How many there are.
+    /// The number of optimizers.
     fn count(&self) -> usize;
-    /// The name of one.
+    /// The name of an optimizer.
     fn name(&self, index: usize) -> &str;
-    /// The parameter groups of one, with the learning rates in force.
+    /// The parameter groups of an optimizer, with their current learning rates.
     fn groups(&self, index: usize) -> Vec<ParamGroup>;
-    /// The state tensors of one (moments and the like).
+    /// The state tensors of an optimizer, such as moment estimates.
     fn state(&self, index: usize) -> &dyn TensorSource;
 }
 
-/// What a hook may see of a module at any time.
+/// A module's parameters and optimizers, to read.
 pub trait ModelView {
     /// The parameters.
     fn params(&self) -> &dyn TensorSource;

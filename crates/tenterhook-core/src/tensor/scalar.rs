@@ -1,18 +1,18 @@
-//! Numbers that an engine may not have computed yet.
+//! Lazy numbers, which an engine may not have computed yet.
 
 use std::cell::Cell;
 
-/// A number that the engine may not have computed yet.
+/// A lazy number of an engine.
 pub trait ReadScalar {
-    /// The number. Reading is what makes it materialise.
+    /// Reads the number, which may wait for the engine.
     fn read(&self) -> f64;
 
-    /// The number, where it is one already, so that nothing has to be kept to read it later.
+    /// The number, if it needs no engine to be read.
     fn known(&self) -> Option<f64> {
         None
     }
 
-    /// Many numbers at once; an engine that can bring them over in one go does so here.
+    /// Reads several numbers. Engines can transfer them together.
     fn read_all(scalars: &[&Self]) -> Vec<f64>
     where
         Self: Sized,
@@ -27,11 +27,11 @@ impl ReadScalar for f64 {
     }
 }
 
-/// The norm of several parts, each of which may not be computed yet.
+/// The lazy norm of several lazy norms.
 pub struct NormOfParts<'a, S>(pub &'a [S]);
 
 impl<S: ReadScalar> ReadScalar for NormOfParts<'_, S> {
-    /// Of no parts nothing is known.
+    /// NaN if there are no parts.
     fn read(&self) -> f64 {
         if self.0.is_empty() {
             return f64::NAN;
@@ -40,20 +40,20 @@ impl<S: ReadScalar> ReadScalar for NormOfParts<'_, S> {
     }
 }
 
-/// A lazy number as a hook sees it; reading it twice costs once.
+/// A lazy number as a hook sees it. It is read from the engine only once.
 pub struct Scalar<'a> {
     source: &'a dyn ReadScalar,
     known: Cell<Option<f64>>,
 }
 
 impl<'a> Scalar<'a> {
-    /// A view of this number.
+    /// Makes a view of a number.
     #[must_use]
     pub fn new(source: &'a dyn ReadScalar) -> Scalar<'a> {
         Scalar { source, known: Cell::new(None) }
     }
 
-    /// The number.
+    /// Reads the number.
     #[must_use]
     pub fn value(&self) -> f64 {
         self.known.get().unwrap_or_else(|| {
@@ -65,7 +65,7 @@ impl<'a> Scalar<'a> {
 }
 
 impl std::fmt::Debug for Scalar<'_> {
-    /// Says whether it was read; printing must not make it materialise.
+    /// Shows the number if it has been read. Printing does not read it.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Scalar").field(&self.known.get()).finish()
     }

@@ -3,15 +3,15 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// How many values are worked on at once, so that the compiler can use wide instructions.
+/// The number of values processed together, so that the compiler can use SIMD instructions.
 const LANES: usize = 8;
 
-/// How many values are looked at several times before the next ones are: they stay in the nearest cache.
+/// The number of values processed in several passes while they are in the nearest cache.
 const NEAR: usize = 4096;
 
 /// Statistics of one tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Stats {
+pub struct TensorStats {
     /// Number of elements.
     pub count: usize,
     /// Mean of the finite elements.
@@ -22,29 +22,30 @@ pub struct Stats {
     pub min: f64,
     /// Largest finite element.
     pub max: f64,
-    /// Euclidean norm, not finite when an element is not.
+    /// Euclidean norm; not finite if an element is not.
     pub norm: f64,
-    /// How many elements are zero.
+    /// Number of elements that are zero.
     pub zeros: usize,
-    /// How many elements are NaN or infinite.
+    /// Number of elements that are NaN or infinite.
     pub non_finite: usize,
 }
 
-impl Stats {
-    /// The statistics of these values.
+impl TensorStats {
+    /// Computes the statistics of values.
     #[must_use]
-    pub fn of(values: &[f32]) -> Stats {
+    pub fn of(values: &[f32]) -> TensorStats {
         let sums = Sums::of(values);
-        // A value that is not finite makes the sum of squares so; no finite ones do, in 64 bits.
+        // The sum of squares in 64 bits is finite exactly if all 32-bit values are.
         if values.is_empty() || !sums.squares.is_finite() {
-            return Stats::of_any(values);
+            return TensorStats::of_any(values);
         }
         let count = values.len();
         let mean = sums.sum / count as f64;
         let variance = sums.squares / count as f64 - mean * mean;
-        // Where nearly all of the squares is the mean's, their difference is mostly rounding.
-        let variance = if variance < 1e-6 * mean * mean { deviation(values, mean) } else { variance };
-        Stats {
+        // If the mean dominates the squares, their difference is mostly rounding error.
+        let variance =
+            if variance < 1e-6 * mean * mean { mean_squared_deviation(values, mean) } else { variance };
+        TensorStats {
             count,
             mean,
             std: variance.sqrt(),
@@ -56,18 +57,27 @@ impl Stats {
         }
     }
 
-    /// The same for values some of which may not be finite.
+    /// Computes the statistics of values of which some may not be finite.
     #[cold]
-    fn of_any(values: &[f32]) -> Stats {
+    fn of_any(values: &[f32]) -> TensorStats {
         let finite: Vec<f32> = values.iter().copied().filter(|value| value.is_finite()).collect();
         let non_finite = values.len() - finite.len();
         let norm = if non_finite == 0 { 0.0 } else { norm(values) };
         if finite.is_empty() {
             let nan = f64::NAN;
             let count = values.len();
-            return Stats { count, mean: nan, std: nan, min: nan, max: nan, norm, zeros: 0, non_finite };
+            return TensorStats {
+                count,
+                mean: nan,
+                std: nan,
+                min: nan,
+                max: nan,
+                norm,
+                zeros: 0,
+                non_finite,
+            };
         }
-        Stats { count: values.len(), norm, non_finite, ..Stats::of(&finite) }
+        TensorStats { count: values.len(), norm, non_finite, ..TensorStats::of(&finite) }
     }
 
     /// The share of the elements that are zero.
@@ -87,14 +97,14 @@ impl Stats {
     }
 }
 
-/// The mean square of the distances from the mean.
-fn deviation(values: &[f32], mean: f64) -> f64 {
+/// The mean squared deviation from the mean.
+fn mean_squared_deviation(values: &[f32], mean: f64) -> f64 {
     let squares = values.iter().map(|value| (f64::from(*value) - mean).powi(2));
     squares.sum::<f64>() / values.len() as f64
 }
 
-/// What is known of the values together. Each part is a plain loop of its own: compilers make wide instructions of
-/// such loops, and of one that does everything they do not.
+/// Sums over the values. Each is a separate plain loop, which the compiler vectorizes; a single loop for all
+/// is not vectorized.
 struct Sums {
     sum: f64,
     squares: f64,
@@ -129,7 +139,7 @@ fn larger(one: f32, other: f32) -> f32 {
     if other > one { other } else { one }
 }
 
-/// Folds the values in lanes, then the lanes, then what is left over.
+/// Folds the values in lanes, then the lanes, then the remaining values.
 #[inline]
 fn lanes<T: Copy>(
     values: &[f32],
@@ -148,7 +158,7 @@ fn lanes<T: Copy>(
     rest.iter().fold(of_blocks, |so_far, value| add(so_far, *value))
 }
 
-/// The sum of the squares of values that are near each other.
+/// The sum of the squares of values.
 fn squares(near: &[f32]) -> f64 {
     let add = |sum: f64, value: f32| {
         let wide = f64::from(value);
@@ -157,75 +167,78 @@ fn squares(near: &[f32]) -> f64 {
     lanes(near, 0.0, add, |one, other| one + other)
 }
 
-/// The Euclidean norm of these values, to the bit as [`Stats`] has it.
+/// The Euclidean norm of values, equal to that of [`TensorStats`] to the bit.
 #[must_use]
 pub fn norm(values: &[f32]) -> f64 {
     values.chunks(NEAR).map(squares).sum::<f64>().sqrt()
 }
 
-/// How a tensor has changed.
+/// The norms of a tensor and of its update.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Change {
-    /// The norm of what it was.
-    pub from: f64,
-    /// The norm of the difference.
-    pub by: f64,
+pub struct UpdateNorms {
+    /// The norm of the tensor before the update.
+    pub before: f64,
+    /// The norm of the update, which is the difference.
+    pub update: f64,
 }
 
-/// A change that has not happened yet: whoever waits for it has one end, the engine the other.
+/// An update that the engine has not made yet. The hook holds one clone and the engine the other.
 #[derive(Clone, Debug, Default)]
-pub struct NextChange(Arc<OnceLock<(Change, Duration)>>);
+pub struct PendingUpdate(Arc<OnceLock<(UpdateNorms, Duration)>>);
 
-impl NextChange {
-    /// Whether anybody still waits for it, asked by the engine.
+impl PendingUpdate {
+    /// Whether a hook still waits for the update.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
 
-    /// It has happened, and to compare took so long; only the first time counts.
-    pub fn happened(self, change: Change, took: Duration) {
-        let _ = self.0.set((change, took));
+    /// Sets the norms, and the time that the engine needed to compute them. Only the first call counts.
+    pub fn resolve(self, norms: UpdateNorms, took: Duration) {
+        let _ = self.0.set((norms, took));
     }
 
-    /// The change, once it has happened, and how long it took to compare.
+    /// The norms once the update was made, and the time that the engine needed to compute them.
     #[must_use]
-    pub fn get(&self) -> Option<(Change, Duration)> {
+    pub fn get(&self) -> Option<(UpdateNorms, Duration)> {
         self.0.get().copied()
     }
 }
 
-impl Change {
-    /// How one becomes the other; values that only one of them has are left out.
+impl UpdateNorms {
+    /// Computes the norms from the values before and after an update. If one has more values, the rest is
+    /// ignored.
     #[must_use]
-    pub fn between(before: &[f32], after: &[f32]) -> Change {
+    pub fn between(before: &[f32], after: &[f32]) -> UpdateNorms {
         let (mut from, mut by) = (0.0, 0.0);
         for (before, after) in before.chunks(SHORT).zip(after.chunks(SHORT)) {
             let (of_before, of_difference) = narrow_squares(before, after);
             from += f64::from(of_before);
             by += f64::from(of_difference);
         }
-        let change = Change { from: f64::sqrt(from), by: f64::sqrt(by) };
-        // Squares leave the range of 32 bits long before the values do, on either side.
+        let norms = UpdateNorms { before: f64::sqrt(from), update: f64::sqrt(by) };
+        // Squares overflow and underflow 32 bits long before the values do.
         let is_sure = |norm: f64| norm.is_finite() && norm > 1e-12;
-        if is_sure(change.from) && is_sure(change.by) { change } else { Change::wide(before, after) }
+        if is_sure(norms.before) && is_sure(norms.update) { norms } else { UpdateNorms::wide(before, after) }
     }
 
-    /// The same for any values.
+    /// Computes the norms in 64 bits.
     #[cold]
-    fn wide(before: &[f32], after: &[f32]) -> Change {
+    fn wide(before: &[f32], after: &[f32]) -> UpdateNorms {
         let difference: Vec<f32> = before.iter().zip(after).map(|(before, after)| after - before).collect();
-        Change { from: norm(before), by: norm(&difference) }
+        UpdateNorms { before: norm(before), update: norm(&difference) }
     }
 }
 
-/// How many values are summed in 32 bits before the sum is added up in 64: few enough for five digits at the least.
+/// The number of values summed in 32 bits before the sum is added to one in 64 bits: few enough for five
+/// digits.
 const SHORT: usize = 1024;
 
-/// In 32 bits as many again can be worked on at once.
+/// In 32 bits twice as many values are processed together.
 const NARROW_LANES: usize = 2 * LANES;
 
-/// The sums of the squares of what was, and of the difference. A loop for each: together they take twice as long.
+/// The sums of the squares of the values before and of the difference. A single loop for both would take
+/// twice as long.
 fn narrow_squares(before: &[f32], after: &[f32]) -> (f32, f32) {
     let (before, rest) = before.as_chunks::<NARROW_LANES>();
     let (after, rest_after) = after.as_chunks::<NARROW_LANES>();
@@ -254,20 +267,20 @@ mod tests {
 
     #[test]
     fn statistics_leave_out_what_is_not_finite_but_count_it() {
-        let stats = Stats::of(&[1.0, f32::NAN, 3.0, f32::INFINITY, 0.0]);
+        let stats = TensorStats::of(&[1.0, f32::NAN, 3.0, f32::INFINITY, 0.0]);
         assert_eq!((stats.non_finite, stats.zeros), (2, 1));
         assert!((stats.mean - 4.0 / 3.0).abs() < 1e-12);
         assert!((stats.max - 3.0).abs() < f64::EPSILON);
         assert!(stats.norm.is_nan());
-        assert!(Stats::of(&[]).mean.is_nan());
+        assert!(TensorStats::of(&[]).mean.is_nan());
     }
 
     #[test]
-    fn the_quick_way_says_what_the_plain_formulas_say() {
+    fn the_fast_statistics_equal_the_plain_formulas() {
         for length in [1_u16, 15, 16, 17, 100, 1000, 4097, 9000] {
             let values: Vec<f32> =
                 (0..length).map(|i| f32::from(i.wrapping_mul(7919) % 31) * 0.25 - 3.5).collect();
-            let stats = Stats::of(&values);
+            let stats = TensorStats::of(&values);
             let wide: Vec<f64> = values.iter().map(|value| f64::from(*value)).collect();
             let mean = wide.iter().sum::<f64>() / f64::from(length);
             let std =
@@ -282,47 +295,50 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_the_norm_of_the_difference_beside_that_of_what_was() {
+    fn update_norms_are_those_of_the_values_before_and_of_the_difference() {
         let before: Vec<f32> = (0..9000_u16).map(|i| f32::from(i % 17) - 8.0).collect();
         let after: Vec<f32> = before.iter().map(|value| value * 1.5 + 0.25).collect();
         let difference: Vec<f32> = before.iter().zip(&after).map(|(before, after)| after - before).collect();
-        let wide = Change { from: norm(&before), by: norm(&difference) };
+        let wide = UpdateNorms { before: norm(&before), update: norm(&difference) };
         let is_near = |one: f64, other: f64| (one - other).abs() <= 1e-5 * other;
-        let change = Change::between(&before, &after);
-        assert!(is_near(change.from, wide.from) && is_near(change.by, wide.by), "{change:?}, {wide:?}");
+        let norms = UpdateNorms::between(&before, &after);
+        assert!(
+            is_near(norms.before, wide.before) && is_near(norms.update, wide.update),
+            "{norms:?}, {wide:?}"
+        );
         for length in [1, 7, 8, 9, 255, 257] {
-            let change = Change::between(&before[..length], &after[..length]);
-            assert!(is_near(change.from, norm(&before[..length])), "{length}: {change:?}");
-            assert!(is_near(change.by, norm(&difference[..length])), "{length}: {change:?}");
+            let norms = UpdateNorms::between(&before[..length], &after[..length]);
+            assert!(is_near(norms.before, norm(&before[..length])), "{length}: {norms:?}");
+            assert!(is_near(norms.update, norm(&difference[..length])), "{length}: {norms:?}");
         }
-        assert_eq!(Change::between(&[], &[]), Change::default());
+        assert_eq!(UpdateNorms::between(&[], &[]), UpdateNorms::default());
     }
 
     #[test]
     fn a_change_of_very_large_and_very_small_values_is_measured_too() {
         for size in [1e25_f32, 1e-25] {
-            let change = Change::between(&[3.0 * size, 4.0 * size], &[3.0 * size, 5.0 * size]);
-            let [from, by] = [change.from, change.by].map(|norm| norm / f64::from(size));
-            assert!((from - 5.0).abs() < 1e-5 && (by - 1.0).abs() < 1e-5, "{change:?}");
+            let norms = UpdateNorms::between(&[3.0 * size, 4.0 * size], &[3.0 * size, 5.0 * size]);
+            let [from, by] = [norms.before, norms.update].map(|norm| norm / f64::from(size));
+            assert!((from - 5.0).abs() < 1e-5 && (by - 1.0).abs() < 1e-5, "{norms:?}");
         }
-        assert!(Change::between(&[f32::NAN], &[1.0]).by.is_nan());
-        let nothing = Change::between(&[2.0], &[2.0]);
-        assert_eq!(nothing, Change { from: 2.0, by: 0.0 });
+        assert!(UpdateNorms::between(&[f32::NAN], &[1.0]).update.is_nan());
+        let nothing = UpdateNorms::between(&[2.0], &[2.0]);
+        assert_eq!(nothing, UpdateNorms { before: 2.0, update: 0.0 });
     }
 
     #[test]
     fn what_does_not_vary_has_no_deviation_and_large_values_have_a_norm() {
-        assert!(Stats::of(&[0.1; 1000]).std < 1e-12);
-        assert!((Stats::of(&[3e38; 4]).norm / 6e38 - 1.0).abs() < 1e-6);
-        let apart = Stats::of(&[1e6, 1e6 + 1.0, 1e6 + 2.0]);
+        assert!(TensorStats::of(&[0.1; 1000]).std < 1e-12);
+        assert!((TensorStats::of(&[3e38; 4]).norm / 6e38 - 1.0).abs() < 1e-6);
+        let apart = TensorStats::of(&[1e6, 1e6 + 1.0, 1e6 + 2.0]);
         assert!((apart.std - (2.0_f64 / 3.0).sqrt()).abs() < 1e-6, "{}", apart.std);
     }
 
     #[test]
     fn shares_are_of_all_elements() {
-        let stats = Stats::of(&[0.0, f32::NAN, 1.0, 0.0]);
+        let stats = TensorStats::of(&[0.0, f32::NAN, 1.0, 0.0]);
         assert!((stats.zero_share() - 0.5).abs() < f64::EPSILON);
         assert!((stats.non_finite_share() - 0.25).abs() < f64::EPSILON);
-        assert!(Stats::of(&[]).zero_share() < f64::EPSILON);
+        assert!(TensorStats::of(&[]).zero_share() < f64::EPSILON);
     }
 }

@@ -1,4 +1,4 @@
-//! What an engine lets be done to the gradients of one optimizer.
+//! Access of update hooks to the gradients of an engine.
 
 use std::any::Any;
 
@@ -6,35 +6,35 @@ use super::UpdateError;
 use crate::context::ClipRule;
 use crate::tensor::TensorSource;
 
-/// The gradients of one optimizer as an engine lets them be changed.
+/// Mutable access to the gradients of one optimizer, implemented by an engine.
 ///
-/// Only `view`, `edit`, `replace` and `remove` must be written. The rest is written on top of them, and an engine
-/// whose tensors live elsewhere than in host memory does better.
+/// Only `view`, `edit`, `replace` and `remove` are required. The other methods have default implementations
+/// in host memory, which an engine with device memory should replace.
 pub trait GradientsMut {
-    /// What they are now. A parameter without a gradient is among them, as zeros.
+    /// The current gradients. A parameter without a gradient is included, with zeros.
     fn view(&self) -> &dyn TensorSource;
 
-    /// Lets the values of one be changed in place, or in one copy where the engine cannot.
+    /// Changes the values of a gradient, in place if the engine can.
     fn edit(&mut self, index: usize, change: &mut dyn FnMut(&mut [f32]));
 
-    /// Makes one of these values, which are as many as its shape holds.
+    /// Replaces the values of a gradient. Their number matches the shape.
     fn replace(&mut self, index: usize, values: &[f32]);
 
-    /// Takes one away: the optimizer then leaves the parameter as it is.
+    /// Removes a gradient: the optimizer then leaves the parameter unchanged.
     fn remove(&mut self, index: usize);
 
-    /// Whether a parameter has one in this step.
+    /// Whether a parameter has a gradient in this step.
     fn is_present(&self, _index: usize) -> bool {
         true
     }
 
-    /// Multiplies one.
+    /// Multiplies a gradient.
     fn scale(&mut self, index: usize, factor: f32) {
         self.edit(index, &mut |values| values.iter_mut().for_each(|value| *value *= factor));
     }
 
-    /// Clips these, by their norm together or each value on its own. A norm that is NaN makes all of them NaN, as
-    /// one value does in every engine: what is wrong must not look well.
+    /// Clips gradients by their common norm or by value. A norm of NaN makes all of them NaN, so that the
+    /// error stays visible.
     #[allow(clippy::cast_possible_truncation)] // limits are 64-bit, gradients 32-bit
     fn clip(&mut self, indexes: &[usize], rule: ClipRule) {
         match rule {
@@ -61,52 +61,52 @@ pub trait GradientsMut {
         }
     }
 
-    /// What one is now, to be put back when the hook that changes it fails. Shared, not copied, where the engine
-    /// can: then changing it is what copies.
-    fn keep(&self, index: usize) -> Kept {
-        if self.is_present(index) { Kept::of(self.view().read(index)) } else { Kept::NONE }
+    /// Saves a gradient, to restore it if the hook that changes it fails. An engine with shared tensors need
+    /// not copy it.
+    fn save(&self, index: usize) -> SavedGradient {
+        if self.is_present(index) { SavedGradient::of(self.view().read(index)) } else { SavedGradient::NONE }
     }
 
-    /// Puts back what was kept.
-    fn put_back(&mut self, index: usize, kept: Kept) {
-        match kept.into::<Vec<f32>>() {
+    /// Restores a saved gradient.
+    fn restore(&mut self, index: usize, saved: SavedGradient) {
+        match saved.into::<Vec<f32>>() {
             Some(values) => self.replace(index, &values),
             None => self.remove(index),
         }
     }
 
-    /// The values that were kept; `None` where there was no gradient.
-    fn read_kept(&self, kept: &Kept) -> Option<Vec<f32>> {
-        kept.as_any()?.downcast_ref().cloned()
+    /// The values of a saved gradient; `None` if there was none.
+    fn read_saved(&self, saved: &SavedGradient) -> Option<Vec<f32>> {
+        saved.as_any()?.downcast_ref().cloned()
     }
 
-    /// Makes one this tensor of the engine's own, and refuses one that does not fit. Engines put a typed method
-    /// on top of it.
+    /// Replaces a gradient with a tensor of the engine, and refuses one that does not fit. Engines offer a
+    /// typed method that calls this one.
     fn set_native(&mut self, index: usize, _tensor: Box<dyn Any>) -> Result<(), UpdateError> {
         Err(UpdateError::OtherEngine(self.view().name(index).to_owned()))
     }
 }
 
-/// A gradient as it was before a hook changed it, in the engine's own form.
+/// A gradient before a hook changed it, in the engine's own form.
 #[derive(Default)]
-pub struct Kept(Option<Box<dyn Any>>);
+pub struct SavedGradient(Option<Box<dyn Any>>);
 
-impl Kept {
-    /// There was none.
-    pub const NONE: Kept = Kept(None);
+impl SavedGradient {
+    /// No gradient.
+    pub const NONE: SavedGradient = SavedGradient(None);
 
-    /// This one.
-    pub fn of<T: Any>(gradient: T) -> Kept {
-        Kept(Some(Box::new(gradient)))
+    /// Wraps a gradient.
+    pub fn of<T: Any>(gradient: T) -> SavedGradient {
+        SavedGradient(Some(Box::new(gradient)))
     }
 
-    /// The gradient, if there was one of this type.
+    /// The gradient, if there is one of this type.
     #[must_use]
     pub fn into<T: Any>(self) -> Option<T> {
         self.0?.downcast().ok().map(|gradient| *gradient)
     }
 
-    /// The gradient, if there was one.
+    /// The gradient, if there is one.
     #[must_use]
     pub fn as_any(&self) -> Option<&dyn Any> {
         self.0.as_deref()

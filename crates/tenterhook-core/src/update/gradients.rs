@@ -1,39 +1,39 @@
-//! The gradients as one update hook sees them: changeable by name, with an undo.
+//! The gradients as an update hook sees them: changeable by name, with an undo.
 
 use std::any::Any;
 use std::collections::BTreeMap;
 
-use super::engine::{GradientsMut, Kept};
-use super::trace::Touched;
+use super::engine::{GradientsMut, SavedGradient};
+use super::trace::GradientChange;
 use super::{Update, UpdateError};
 use crate::context::ClipRule;
-use crate::ledger;
 use crate::plan::nearest;
-use crate::tensor::{DType, Stats, TensorSource, Tensors};
+use crate::read_counter;
+use crate::tensor::{DType, TensorSource, TensorStats, Tensors};
 
 /// The gradients of one optimizer as one update hook sees them.
 ///
-/// A gradient is copied when it is first touched, so that it can be put back, and no other is.
+/// A gradient is saved before it is changed for the first time, so that the change can be undone.
 pub struct Gradients<'a> {
     engine: &'a mut dyn GradientsMut,
     changes: Changes,
 }
 
-/// What a hook has done so far.
+/// The changes of a hook so far.
 #[derive(Default)]
 struct Changes {
-    /// What the touched ones were before.
-    before: BTreeMap<usize, Kept>,
-    /// The first thing that was refused.
+    /// The changed gradients before their first change.
+    saved: BTreeMap<usize, SavedGradient>,
+    /// The first change that was refused.
     refused: Option<UpdateError>,
 }
 
 impl Changes {
-    fn touch(&mut self, engine: &dyn GradientsMut, index: usize) {
-        self.before.entry(index).or_insert_with(|| engine.keep(index));
+    fn save(&mut self, engine: &dyn GradientsMut, index: usize) {
+        self.saved.entry(index).or_insert_with(|| engine.save(index));
     }
 
-    /// Refuses a limit that nothing can be clipped at.
+    /// Refuses a limit that is negative or NaN.
     fn check(&mut self, rule: ClipRule) -> Result<(), UpdateError> {
         let (ClipRule::Norm(limit) | ClipRule::Value(limit)) = rule;
         if limit >= 0.0 { Ok(()) } else { self.refuse(UpdateError::Limit(limit.to_string())) }
@@ -46,30 +46,30 @@ impl Changes {
 }
 
 impl<'a> Gradients<'a> {
-    /// The gradients, before anybody touched them.
+    /// Wraps the gradients of an engine.
     pub fn new(engine: &'a mut dyn GradientsMut) -> Gradients<'a> {
         Gradients { engine, changes: Changes::default() }
     }
 
-    /// The names of the parameters that have one in this step, in the module's order.
+    /// The names of the parameters that have a gradient in this step, in the module's order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let view = self.engine.view();
         self.present().map(move |index| view.name(index))
     }
 
-    /// Whether this parameter has one in this step.
+    /// Whether this parameter has a gradient in this step.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         self.index(name).is_some_and(|index| self.engine.is_present(index))
     }
 
-    /// All of them to look at, those that are missing in this step as zeros.
+    /// A read-only view of all gradients. A gradient that is missing in this step is all zeros.
     #[must_use]
     pub fn view(&self) -> Tensors<'_> {
         Tensors::new(self.engine.view())
     }
 
-    /// The one of this parameter, to be looked at and changed.
+    /// The gradient of this parameter, to read and change it.
     pub fn get(&mut self, name: &str) -> Result<Gradient<'_>, UpdateError> {
         match self.index(name) {
             Some(index) if self.engine.is_present(index) => Ok(self.at(index)),
@@ -84,42 +84,42 @@ impl<'a> Gradients<'a> {
         }
     }
 
-    /// Calls back with every one that there is in this step, in the module's order.
+    /// Calls a function with every gradient of this step, in the module's order.
     pub fn each<E>(&mut self, mut change: impl FnMut(&mut Gradient<'_>) -> Result<(), E>) -> Result<(), E> {
         (0..self.engine.view().count()).try_for_each(|index| {
             if self.engine.is_present(index) { change(&mut self.at(index)) } else { Ok(()) }
         })
     }
 
-    /// Changes the values of one in host memory.
+    /// Changes the values of a gradient in host memory.
     pub fn edit(&mut self, name: &str, change: impl FnMut(&mut [f32])) -> Result<(), UpdateError> {
         self.get(name)?.edit(change);
         Ok(())
     }
 
-    /// Multiplies all of them.
+    /// Multiplies all gradients.
     pub fn scale(&mut self, factor: f32) {
         for index in self.indexes(|_| true) {
             self.at(index).scale(factor);
         }
     }
 
-    /// Clips those whose name is chosen: by their norm together, or each value on its own. A limit that is negative
-    /// or no number is refused.
+    /// Clips the gradients with chosen names by their common norm or by value. A limit that is negative or
+    /// NaN is refused.
     pub fn clip(&mut self, chosen: impl Fn(&str) -> bool, rule: ClipRule) -> Result<(), UpdateError> {
         self.changes.check(rule)?;
         let indexes = self.indexes(chosen);
         for index in &indexes {
-            self.changes.touch(self.engine, *index);
+            self.changes.save(self.engine, *index);
         }
         self.engine.clip(&indexes, rule);
         Ok(())
     }
 
-    /// Puts back everything that was touched.
+    /// Restores all changed gradients.
     pub fn undo(&mut self) {
-        for (index, kept) in std::mem::take(&mut self.changes.before) {
-            self.engine.put_back(index, kept);
+        for (index, saved) in std::mem::take(&mut self.changes.saved) {
+            self.engine.restore(index, saved);
         }
     }
 
@@ -128,19 +128,19 @@ impl<'a> Gradients<'a> {
         self.changes.refused.take()
     }
 
-    /// What is wrong with the first of the touched ones that is not finite.
+    /// An error about the first changed gradient that is not finite, if there is one.
     pub(crate) fn not_finite(&self) -> Option<String> {
-        self.changes.before.iter().find_map(|(index, kept)| {
+        self.changes.saved.iter().find_map(|(index, saved)| {
             let now = self.engine.is_present(*index).then(|| {
-                ledger::tensor_read();
+                read_counter::count_tensor();
                 self.engine.view().stats(*index)
             })?;
-            let Stats { non_finite, count, .. } = now;
+            let TensorStats { non_finite, count, .. } = now;
             if non_finite == 0 {
                 return None;
             }
             let name = self.engine.view().name(*index);
-            let before = self.engine.read_kept(kept).map(|values| Stats::of(&values).non_finite);
+            let before = self.engine.read_saved(saved).map(|values| TensorStats::of(&values).non_finite);
             let was = if before > Some(0) { "was not before it either" } else { "it was finite before" };
             Some(format!(
                 "the gradient of `{name}` is not finite after it ({non_finite} of {count} values), {}{was}",
@@ -149,17 +149,16 @@ impl<'a> Gradients<'a> {
         })
     }
 
-    /// What the hook of this name has changed, and by how much. What it touched and left as it was, to the bit, is
-    /// not among it.
-    pub(crate) fn touched(&self, hook: &str, cx: &Update<'_>) -> Vec<Touched> {
-        let of = |(index, kept): (&usize, &Kept)| {
-            let before = self.engine.read_kept(kept);
+    /// The changes of the hook. A gradient that stayed the same to the bit is not included.
+    pub(crate) fn changes_by(&self, hook: &str, cx: &Update<'_>) -> Vec<GradientChange> {
+        let of = |(index, saved): (&usize, &SavedGradient)| {
+            let before = self.engine.read_saved(saved);
             let after = self.engine.is_present(*index).then(|| self.engine.view().read(*index));
             let (before, after) = (before.as_deref(), after.as_deref());
             let parameter = self.engine.view().name(*index);
-            (!same_bits(before, after)).then(|| Touched::new(hook, parameter, cx, before, after))
+            (!same_bits(before, after)).then(|| GradientChange::new(hook, parameter, cx, before, after))
         };
-        self.changes.before.iter().filter_map(of).collect()
+        self.changes.saved.iter().filter_map(of).collect()
     }
 
     fn at(&mut self, index: usize) -> Gradient<'_> {
@@ -180,13 +179,13 @@ impl<'a> Gradients<'a> {
     }
 }
 
-/// Whether two gradients are the same to the bit, or there is neither.
+/// Whether two gradients are the same to the bit, or both are missing.
 fn same_bits(one: Option<&[f32]>, other: Option<&[f32]>) -> bool {
     let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
     one.map(bits) == other.map(bits)
 }
 
-/// One gradient as an update hook sees it.
+/// A gradient as an update hook sees it.
 pub struct Gradient<'g> {
     engine: &'g mut dyn GradientsMut,
     changes: &'g mut Changes,
@@ -194,68 +193,68 @@ pub struct Gradient<'g> {
 }
 
 impl Gradient<'_> {
-    /// The name of its parameter.
+    /// The name of the parameter.
     #[must_use]
     pub fn name(&self) -> &str {
         self.source().name(self.index)
     }
 
-    /// Its shape.
+    /// The shape.
     #[must_use]
     pub fn shape(&self) -> &[usize] {
         self.source().shape(self.index)
     }
 
-    /// Its element type.
+    /// The element type.
     #[must_use]
     pub fn dtype(&self) -> DType {
         self.source().dtype(self.index)
     }
 
-    /// Its statistics.
+    /// Statistics of the values.
     #[must_use]
-    pub fn stats(&self) -> Stats {
-        ledger::tensor_read();
+    pub fn stats(&self) -> TensorStats {
+        read_counter::count_tensor();
         self.source().stats(self.index)
     }
 
-    /// A copy of its values, in row-major order.
+    /// A copy of the values, in row-major order.
     #[must_use]
     pub fn to_vec(&self) -> Vec<f32> {
-        ledger::tensor_read();
+        read_counter::count_tensor();
         self.source().read(self.index)
     }
 
-    /// The tensor of the engine that computes it; engines put a typed method on top of it.
+    /// The engine's own tensor. Engines offer a typed method that calls this one.
     #[must_use]
     pub fn native(&self) -> Option<Box<dyn Any + Send>> {
-        ledger::tensor_read();
+        read_counter::count_tensor();
         self.source().native(self.index)
     }
 
-    /// Changes its values in host memory: in place where the engine keeps them there.
+    /// Changes the values in host memory.
     pub fn edit(&mut self, mut change: impl FnMut(&mut [f32])) {
-        self.touch();
-        ledger::tensor_read();
+        self.save();
+        read_counter::count_tensor();
         self.engine.edit(self.index, &mut change);
     }
 
-    /// Multiplies it, where the engine computes.
+    /// Multiplies the gradient on the engine's device.
     pub fn scale(&mut self, factor: f32) {
-        self.touch();
+        self.save();
         self.engine.scale(self.index, factor);
     }
 
-    /// Clips it, by its own norm or each value on its own, where the engine computes. A limit that is negative or no
-    /// number is refused.
+    /// Clips the gradient by its own norm or by value, on the engine's device. A limit that is negative or
+    /// NaN is refused.
     pub fn clip(&mut self, rule: ClipRule) -> Result<(), UpdateError> {
         self.changes.check(rule)?;
-        self.touch();
+        self.save();
         self.engine.clip(&[self.index], rule);
         Ok(())
     }
 
-    /// Makes it of these values, which must be as many as there are now.
+    /// Replaces the values. Their number must stay the same.
     pub fn replace(&mut self, values: &[f32]) -> Result<(), UpdateError> {
         let holds: usize = self.shape().iter().product();
         if values.len() != holds {
@@ -263,26 +262,26 @@ impl Gradient<'_> {
             let given = format!("{} values", values.len());
             return self.changes.refuse(UpdateError::Shape { name, expected, given });
         }
-        self.touch();
+        self.save();
         self.engine.replace(self.index, values);
         Ok(())
     }
 
-    /// Refuses it as no tensor of the engine that asks; for what engines put on top of [`native`](Gradient::native).
+    /// Refuses a change because the gradient is of another engine; for typed methods of engines.
     pub fn refuse_native(&mut self) -> Result<(), UpdateError> {
         let name = self.name().to_owned();
         self.changes.refuse(UpdateError::OtherEngine(name))
     }
 
-    /// Makes it this tensor of the engine's own; engines put a typed method on top of it.
+    /// Replaces the gradient with a tensor of the engine. Engines offer a typed method that calls this one.
     pub fn set_native(&mut self, tensor: Box<dyn Any>) -> Result<(), UpdateError> {
-        self.touch();
+        self.save();
         self.engine.set_native(self.index, tensor).or_else(|error| self.changes.refuse(error))
     }
 
-    /// Drops it: the optimizer leaves the parameter as it is, neither moved nor decayed.
+    /// Removes the gradient: the optimizer leaves the parameter unchanged, without weight decay.
     pub fn remove(&mut self) {
-        self.touch();
+        self.save();
         self.engine.remove(self.index);
     }
 
@@ -290,7 +289,7 @@ impl Gradient<'_> {
         self.engine.view()
     }
 
-    fn touch(&mut self) {
-        self.changes.touch(self.engine, self.index);
+    fn save(&mut self) {
+        self.changes.save(self.engine, self.index);
     }
 }

@@ -1,43 +1,43 @@
-//! Who touched which gradient, and by how much.
+//! Records of gradients changed by update hooks.
 
 use serde::{Deserialize, Serialize};
 
 use super::Update;
 use crate::tensor::norm;
 
-/// How one update hook changed the gradient of one parameter in one step. One that it left as it was, to the bit, has
+/// A change of one gradient by one update hook in one step. A gradient that stayed the same to the bit has
 /// none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Touched {
-    /// The step that is about to be made.
+pub struct GradientChange {
+    /// The step in progress, from 1.
     pub step: u64,
-    /// The epoch.
+    /// The epoch, from 0.
     pub epoch: u64,
-    /// Which optimizer is about to make it.
+    /// Index of the optimizer.
     pub optimizer: usize,
-    /// The hook.
+    /// Name of the hook.
     pub hook: String,
-    /// The parameter.
+    /// Name of the parameter.
     pub parameter: String,
-    /// The gradient's norm before; `None` where there was none.
+    /// The gradient's norm before; `None` if there was no gradient.
     #[serde(with = "crate::number::option")]
     pub norm_before: Option<f64>,
-    /// The gradient's norm after; `None` where the hook dropped it.
+    /// The gradient's norm after; `None` if the hook removed it.
     #[serde(with = "crate::number::option")]
     pub norm_after: Option<f64>,
-    /// The norm of the difference; what is missing counts as zeros.
+    /// The norm of the difference; a missing gradient counts as zeros.
     #[serde(with = "crate::number")]
     pub change: f64,
 }
 
-impl Touched {
+impl GradientChange {
     pub(super) fn new(
         hook: &str,
         parameter: &str,
         cx: &Update<'_>,
         before: Option<&[f32]>,
         after: Option<&[f32]>,
-    ) -> Touched {
+    ) -> GradientChange {
         let change = match (before, after) {
             (Some(before), Some(after)) => {
                 let apart =
@@ -46,7 +46,7 @@ impl Touched {
             }
             (one, other) => norm(one.or(other).unwrap_or_default()),
         };
-        Touched {
+        GradientChange {
             step: cx.current_step(),
             epoch: cx.epoch,
             optimizer: cx.optimizer,

@@ -1,4 +1,4 @@
-//! The gates behind the wrappers, one small type each.
+//! The gates behind the wrappers.
 
 use std::time::Duration;
 
@@ -7,84 +7,71 @@ use serde_json::{Value, json};
 use super::Gate;
 use crate::cadence::Cadence;
 use crate::event::{Event, Events};
-use crate::moment::Moment;
-use crate::progress::Progress;
-use crate::random::Stream;
+use crate::random::RandomStream;
+use crate::run_context::RunContext;
 use crate::spec::HookSpec;
 
-/// The position of an event in training: which batch of all it belongs to.
-fn batch_of(progress: &Progress) -> u64 {
-    progress.total_batches
-}
-
-/// What was decided for a batch. Time goes on within a batch; the decision must not change with it.
+/// What a gate decided for the current training batch, which must stay the same while time passes within the
+/// batch.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize, serde::Deserialize)]
-pub(super) struct PerBatch(Option<(u64, bool)>);
+pub(super) struct BatchDecision(Option<(u64, bool)>);
 
-impl PerBatch {
-    /// As a gate's state holds it.
-    pub(super) fn from(state: &Value) -> PerBatch {
+impl BatchDecision {
+    /// Reads it from the state of a gate.
+    pub(super) fn from(state: &Value) -> BatchDecision {
         serde_json::from_value(state["batch"].clone()).unwrap_or_default()
     }
 
-    pub(super) fn decide(&mut self, progress: &Progress, decide: impl FnOnce() -> bool) -> bool {
-        let batch = batch_of(progress);
+    pub(super) fn decide(&mut self, run_cx: &RunContext<'_>, decide: impl FnOnce() -> bool) -> bool {
         match self.0 {
-            Some((decided, open)) if decided == batch => open,
-            _ => self.0.insert((batch, decide())).1,
+            Some((batch, open)) if batch == run_cx.total_batches => open,
+            _ => self.0.insert((run_cx.total_batches, decide())).1,
         }
     }
 }
 
-/// Passes every so often.
+/// Passes events at an interval.
 #[derive(Debug)]
 pub struct Every {
     cadence: Cadence,
-    /// For wall time: when it last opened.
+    /// With an interval of wall time: when the gate last opened.
     last: Duration,
-    batch: PerBatch,
+    batch: BatchDecision,
 }
 
 impl Every {
-    /// Opens this often.
+    /// Opens at this interval.
     #[must_use]
     pub fn new(cadence: Cadence) -> Every {
-        Every { cadence, last: Duration::ZERO, batch: PerBatch::default() }
+        Every { cadence, last: Duration::ZERO, batch: BatchDecision::default() }
     }
 
-    fn time_has_come(&mut self, distance: Duration, moment: &Moment<'_>) -> bool {
-        let (now, last) = (moment.elapsed(), &mut self.last);
-        self.batch.decide(&moment.progress, || {
-            let come = now.saturating_sub(*last) >= distance;
-            if come {
+    fn time_is_up(&mut self, interval: Duration, run_cx: &RunContext<'_>) -> bool {
+        let (now, last) = (run_cx.elapsed(), &mut self.last);
+        self.batch.decide(run_cx, || {
+            let is_up = now.saturating_sub(*last) >= interval;
+            if is_up {
                 *last = now;
             }
-            come
+            is_up
         })
     }
 }
 
 impl Gate for Every {
-    fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
+    fn open(&mut self, event: Event, run_cx: &RunContext<'_>) -> bool {
+        let within_batch = event.belongs_to_train_batch(run_cx.phase, &run_cx.progress);
         match self.cadence {
-            Cadence::Steps(n) => {
-                !event.belongs_to_train_batch(moment.phase, &moment.progress)
-                    || moment.progress.current_step().is_multiple_of(n)
-            }
-            Cadence::Batches(n) => {
-                !event.belongs_to_train_batch(moment.phase, &moment.progress)
-                    || batch_of(&moment.progress).is_multiple_of(n)
-            }
-            Cadence::Epochs(n) => (moment.epoch + 1).is_multiple_of(n),
-            Cadence::Time(distance) => {
-                !event.belongs_to_train_batch(moment.phase, &moment.progress)
-                    || self.time_has_come(distance, moment)
-            }
+            Cadence::Epochs(n) => (run_cx.epoch + 1).is_multiple_of(n),
+            _ if !within_batch => true,
+            Cadence::Steps(n) => run_cx.current_step().is_multiple_of(n),
+            Cadence::Batches(n) => run_cx.total_batches.is_multiple_of(n),
+            Cadence::Time(interval) => self.time_is_up(interval, run_cx),
         }
     }
 
     fn declare(&self, spec: HookSpec) -> HookSpec {
-        spec.every_by("every", self.cadence)
+        spec.every_option("every", self.cadence)
     }
 
     fn passes_every_epoch(&self) -> bool {
@@ -97,11 +84,11 @@ impl Gate for Every {
 
     fn load(&mut self, state: &Value) {
         self.last = Duration::from_nanos(state["last_ns"].as_u64().unwrap_or(0));
-        self.batch = PerBatch::from(state);
+        self.batch = BatchDecision::from(state);
     }
 }
 
-/// Passes the first training batch, and every other event of the epochs once.
+/// Passes the first training batch, and every other event of epochs once.
 #[derive(Debug, Default)]
 pub struct Once {
     batch: Option<u64>,
@@ -109,10 +96,9 @@ pub struct Once {
 }
 
 impl Gate for Once {
-    fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
-        if event.belongs_to_train_batch(moment.phase, &moment.progress) {
-            let batch = batch_of(&moment.progress);
-            return *self.batch.get_or_insert(batch) == batch;
+    fn open(&mut self, event: Event, run_cx: &RunContext<'_>) -> bool {
+        if event.belongs_to_train_batch(run_cx.phase, &run_cx.progress) {
+            return *self.batch.get_or_insert(run_cx.total_batches) == run_cx.total_batches;
         }
         let first = !self.seen.contains(event);
         self.seen = self.seen.with(event);
@@ -120,7 +106,7 @@ impl Gate for Once {
     }
 
     fn state(&self) -> Value {
-        json!({ "batch": self.batch, "seen": self.seen.iter().map(Event::handler).collect::<Vec<_>>() })
+        json!({ "batch": self.batch, "seen": self.seen.iter().collect::<Vec<_>>() })
     }
 
     fn load(&mut self, state: &Value) {
@@ -131,42 +117,37 @@ impl Gate for Once {
     }
 }
 
-/// Passes from some point on.
+/// Passes events from some point of training on.
 #[derive(Debug)]
 pub struct After {
     start: Cadence,
-    batch: PerBatch,
+    batch: BatchDecision,
 }
 
 impl After {
-    /// Opens once so much of training has passed.
+    /// Opens at this point of training.
     #[must_use]
     pub fn new(start: Cadence) -> After {
-        After { start, batch: PerBatch::default() }
+        After { start, batch: BatchDecision::default() }
     }
 }
 
 impl Gate for After {
-    fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
+    fn open(&mut self, event: Event, run_cx: &RunContext<'_>) -> bool {
+        let within_batch = event.belongs_to_train_batch(run_cx.phase, &run_cx.progress);
         match self.start {
-            Cadence::Steps(n) if event.belongs_to_train_batch(moment.phase, &moment.progress) => {
-                moment.progress.current_step() > n
-            }
-            Cadence::Steps(n) => moment.step >= n,
-            Cadence::Batches(n) if event.belongs_to_train_batch(moment.phase, &moment.progress) => {
-                batch_of(&moment.progress) > n
-            }
-            Cadence::Batches(n) => batch_of(&moment.progress) >= n,
-            Cadence::Epochs(n) => moment.epoch >= n,
-            Cadence::Time(time) if event.belongs_to_train_batch(moment.phase, &moment.progress) => {
-                self.batch.decide(&moment.progress, || moment.elapsed() >= time)
-            }
-            Cadence::Time(time) => moment.elapsed() >= time,
+            Cadence::Epochs(n) => run_cx.epoch >= n,
+            Cadence::Steps(n) if within_batch => run_cx.current_step() > n,
+            Cadence::Steps(n) => run_cx.step >= n,
+            Cadence::Batches(n) if within_batch => run_cx.total_batches > n,
+            Cadence::Batches(n) => run_cx.total_batches >= n,
+            Cadence::Time(time) if within_batch => self.batch.decide(run_cx, || run_cx.elapsed() >= time),
+            Cadence::Time(time) => run_cx.elapsed() >= time,
         }
     }
 
     fn declare(&self, spec: HookSpec) -> HookSpec {
-        spec.after_by("after", self.start)
+        spec.after_option("after", self.start)
     }
 
     fn state(&self) -> Value {
@@ -174,27 +155,27 @@ impl Gate for After {
     }
 
     fn load(&mut self, state: &Value) {
-        self.batch = PerBatch::from(state);
+        self.batch = BatchDecision::from(state);
     }
 }
 
-/// Passes when a predicate says so.
+/// Passes events while a predicate is true.
 pub struct When<P>(pub(super) P);
 
-impl<P: FnMut(&Moment<'_>) -> bool + Send + 'static> Gate for When<P> {
-    fn open(&mut self, _: Event, moment: &Moment<'_>) -> bool {
-        (self.0)(moment)
+impl<P: FnMut(&RunContext<'_>) -> bool + Send + 'static> Gate for When<P> {
+    fn open(&mut self, _: Event, run_cx: &RunContext<'_>) -> bool {
+        (self.0)(run_cx)
     }
 }
 
-/// Passes a share of all training batches.
+/// Passes a random share of all training batches.
 #[derive(Debug)]
 pub struct Sampled {
     share: f64,
 }
 
 impl Sampled {
-    /// Opens for this share of all training batches: 0 is none, 1 is all.
+    /// Opens for this share of all training batches, from 0 to 1.
     #[must_use]
     pub fn new(share: f64) -> Sampled {
         Sampled { share }
@@ -202,14 +183,13 @@ impl Sampled {
 }
 
 impl Gate for Sampled {
-    /// The choice is a function of the batch, so there is nothing to remember and nothing to restore.
-    fn open(&mut self, event: Event, moment: &Moment<'_>) -> bool {
-        if !event.belongs_to_train_batch(moment.phase, &moment.progress) {
+    /// The choice is a function of the batch, so the gate needs no state.
+    fn open(&mut self, event: Event, run_cx: &RunContext<'_>) -> bool {
+        if !event.belongs_to_train_batch(run_cx.phase, &run_cx.progress) {
             return true;
         }
-        let seed = moment.shared.streams.borrow().seed() ^ batch_of(&moment.progress).rotate_left(32);
-        let mut stream = Stream::new(seed, "sampled", &moment.hook_name());
-        stream.uniform() < self.share
+        let seed = run_cx.shared.streams.borrow().seed() ^ run_cx.total_batches.rotate_left(32);
+        RandomStream::new(seed, "sampled", &run_cx.hook_name()).uniform() < self.share
     }
 
     fn passes_every_epoch(&self) -> bool {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tenterhook_core::moment::{Clock, NoModel};
+use tenterhook_core::run_context::{Clock, NoModel};
 use tenterhook_core::{
     AnyHook, Budget, Controller, Cost, Decision, Event, HookCost, HookExt, HookResult, HookRunner, HookSpec,
-    Materialised, Moment, Observer, OverBudget, Phase, Policy, Progress, Registration, RunInfo, Scalar,
-    Shared, Stage, Status, StepEnd, TrainEpochEnd, hook, ledger,
+    Observer, OverBudget, Phase, Policy, Progress, ReadCounts, Registration, RunContext, RunInfo, RunState,
+    Scalar, Stage, Status, StepEnd, TrainEpochEnd, hook, read_counter,
 };
 
 /// A clock that hooks turn, and that knows how often it was read.
@@ -61,7 +61,7 @@ impl Controller for Steers {
 
 struct Loop {
     runner: HookRunner,
-    shared: Shared,
+    shared: RunState,
     progress: Progress,
     hand: Hand,
 }
@@ -69,7 +69,7 @@ struct Loop {
 impl Loop {
     fn new() -> Loop {
         let hand = Hand::default();
-        let shared = Shared::new(RunInfo::default(), 0, Box::new(hand.clone()));
+        let shared = RunState::new(RunInfo::default(), 0, Box::new(hand.clone()));
         Loop { runner: HookRunner::default(), shared, progress: Progress::default(), hand }
     }
 
@@ -93,8 +93,8 @@ impl Loop {
         let Loop { runner, shared, progress, .. } = self;
         for _ in 0..steps {
             let at = (Stage::Fit, Phase::Train, Status::Training);
-            let moment = Moment::new(at, *progress, shared, &NoModel, &NoModel);
-            let cx = StepEnd::new(moment, Scalar::new(&0.5), Scalar::new(&0.5), 0.1, 0.1);
+            let run_cx = RunContext::new(at, *progress, shared, &NoModel, &NoModel);
+            let cx = StepEnd::new(run_cx, Scalar::new(&0.5), Scalar::new(&0.5), 0.1, 0.1);
             runner.deliver(&cx).unwrap();
             progress.step += 1;
         }
@@ -103,8 +103,8 @@ impl Loop {
     fn ends_epoch(&mut self) {
         let Loop { runner, shared, progress, .. } = self;
         let at = (Stage::Fit, Phase::Train, Status::Training);
-        let moment = Moment::new(at, *progress, shared, &NoModel, &NoModel);
-        runner.deliver(&TrainEpochEnd::new(moment)).unwrap();
+        let run_cx = RunContext::new(at, *progress, shared, &NoModel, &NoModel);
+        runner.deliver(&TrainEpochEnd::new(run_cx)).unwrap();
     }
 
     fn cost(&self, hook: &str) -> HookCost {
@@ -134,7 +134,7 @@ fn every_hook_has_its_own_time_by_event() {
 }
 
 #[test]
-fn after_a_thousand_one_in_sixteen_stands_for_the_others() {
+fn after_a_thousand_deliveries_one_in_sixteen_is_timed() {
     let mut own = Loop::new();
     own.add("even", own.takes(1000), Registration::default());
     let mut turn = 0;
@@ -160,7 +160,7 @@ fn after_a_thousand_one_in_sixteen_stands_for_the_others() {
 }
 
 #[test]
-fn what_a_gate_holds_back_is_no_call() {
+fn a_withheld_event_is_no_call() {
     let mut own = Loop::new();
     own.add("gated", own.takes(10).every("10 steps").unwrap(), Registration::default());
     own.steps(2000);
@@ -188,29 +188,29 @@ fn errors_and_panics_are_calls_too() {
 }
 
 #[test]
-fn what_is_read_from_the_engine_is_filed_with_who_read_it() {
+fn reads_from_the_engine_are_charged_to_the_reading_hook() {
     let mut own = Loop::new();
     let reads = own.acts(|_| {
-        ledger::scalar_read();
-        ledger::tensor_read();
-        ledger::tensor_read();
+        read_counter::count_scalar();
+        read_counter::count_tensor();
+        read_counter::count_tensor();
         Ok(())
     });
     own.add("looks on", own.takes(1), Registration::default());
     own.add("reads", reads, Registration::default());
-    ledger::scalar_read(); // somebody else's
+    read_counter::count_scalar(); // of another hook
     own.steps(1500);
-    assert_eq!(own.cost("looks on").read, Materialised::default());
-    assert_eq!(own.cost("reads").read, Materialised { scalars: 1500, tensors: 3000 });
+    assert_eq!(own.cost("looks on").read, ReadCounts::default());
+    assert_eq!(own.cost("reads").read, ReadCounts { scalars: 1500, tensors: 3000 });
 }
 
 #[test]
-fn what_the_engine_did_before_for_a_tensor_is_charged_to_whoever_reads_it() {
+fn earlier_engine_work_for_a_tensor_is_charged_to_its_reader() {
     let mut own = Loop::new();
     let reads = own.acts(|hand| {
         hand.turn(100);
-        ledger::tensor_read();
-        ledger::worked(Duration::from_nanos(900));
+        read_counter::count_tensor();
+        read_counter::add_engine_time(Duration::from_nanos(900));
         Ok(())
     });
     own.add("looks on", own.takes(1), Registration::default());
@@ -223,7 +223,7 @@ fn what_the_engine_did_before_for_a_tensor_is_charged_to_whoever_reads_it() {
 }
 
 #[test]
-fn time_that_others_spent_for_a_hook_is_charged_to_it() {
+fn work_of_the_loop_for_a_hook_is_charged_to_it() {
     let mut own = Loop::new();
     own.add("saves", own.takes(10), Registration::default());
     own.steps(1);
@@ -236,9 +236,9 @@ fn time_that_others_spent_for_a_hook_is_charged_to_it() {
 }
 
 #[test]
-fn without_account_no_clock_is_read_and_nothing_counted() {
+fn without_accounting_no_clock_is_read_and_nothing_is_counted() {
     let mut own = Loop::new();
-    own.runner.account(false);
+    own.runner.set_accounting(false);
     own.add("quick", own.takes(100), Registration::default());
     own.steps(10);
     own.runner.charge("quick", Event::StepEnd, Duration::from_secs(1));
@@ -251,18 +251,18 @@ fn budget(share: f64, over: OverBudget) -> Registration {
 }
 
 #[test]
-fn a_hook_over_its_budget_is_told_of_once() {
+fn a_budget_overrun_is_reported_once() {
     let mut own = Loop::new();
     assert!(!own.runner.has_budgets());
     own.add("dear", own.takes(30), budget(0.02, OverBudget::Warn));
     own.add("cheap", own.takes(10), budget(0.02, OverBudget::Disable));
     assert!(own.runner.has_budgets());
     own.steps(100);
-    let over = own.runner.judge_budgets(Duration::from_micros(100), false);
+    let over = own.runner.check_budgets(Duration::from_micros(100), false);
     let told: Vec<_> = over.iter().map(|over| (over.hook.as_str(), over.budget, over.disabled)).collect();
     assert_eq!(told, [("dear", 0.02, false)]);
     assert!((over[0].share - 0.03).abs() < 1e-9, "{over:?}");
-    assert_eq!(own.runner.judge_budgets(Duration::from_micros(100), false), []);
+    assert_eq!(own.runner.check_budgets(Duration::from_micros(100), false), []);
     assert!(own.cost("dear").enabled && own.cost("cheap").enabled);
 }
 
@@ -280,7 +280,7 @@ impl Controller for Reads {
 }
 
 #[test]
-fn only_an_observer_that_nobody_steers_by_is_disabled_for_it() {
+fn only_an_observer_that_no_steering_hook_reads_is_disabled() {
     let mut own = Loop::new();
     own.add("observer", own.takes(50), budget(0.02, OverBudget::Disable));
     own.add("steers", Steers(own.takes(50)), budget(0.02, OverBudget::Disable));
@@ -291,10 +291,10 @@ fn only_an_observer_that_nobody_steers_by_is_disabled_for_it() {
     );
     own.add("reads", Reads, Registration::default());
     own.steps(100);
-    let over = own.runner.judge_budgets(Duration::from_micros(100), false);
+    let over = own.runner.check_budgets(Duration::from_micros(100), false);
     let told: Vec<_> = over.iter().map(|over| (over.hook.as_str(), over.disabled)).collect();
     assert_eq!(told, [("observer", true), ("steers", false), ("writes", false)]);
-    assert_eq!(own.runner.take_changed().len(), 1);
+    assert_eq!(own.runner.take_roster_changes().len(), 1);
     own.steps(1);
     assert_eq!((own.cost("observer").cost.calls, own.cost("steers").cost.calls), (100, 101));
     assert!(!own.cost("observer").enabled);

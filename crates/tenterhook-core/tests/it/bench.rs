@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use tenterhook_core::failure::Contained;
-use tenterhook_core::moment::{FixedClock, NoModel};
+use tenterhook_core::run_context::{FixedClock, NoModel};
 use tenterhook_core::{
-    Controller, Decision, Event, Exception, Failure, Flow, HookResult, HookRunner, HookSpec, Moment, Origin,
-    Phase, Policy, Progress, RunInfo, SaveCheckpoint, Shared, Stage, Status, Tier, TrainEpochEnd,
+    Controller, Decision, Event, Exception, Failure, Flow, HookResult, HookRunner, HookSpec, Origin, Phase,
+    Policy, Progress, RunContext, RunInfo, RunState, SaveCheckpoint, Stage, Status, Tier, TrainEpochEnd,
     TrainEpochStart, hook,
 };
 
@@ -25,7 +25,7 @@ impl Log {
     }
 }
 
-type Action = Box<dyn FnMut(Event, &Moment<'_>) -> HookResult<Decision> + Send>;
+type Action = Box<dyn FnMut(Event, &RunContext<'_>) -> HookResult<Decision> + Send>;
 
 /// A hook that notes what it receives and then does what it was told.
 pub struct Actor {
@@ -53,25 +53,25 @@ impl Actor {
     /// What it does at every event.
     pub fn acting(
         self,
-        action: impl FnMut(Event, &Moment<'_>) -> HookResult<Decision> + Send + 'static,
+        action: impl FnMut(Event, &RunContext<'_>) -> HookResult<Decision> + Send + 'static,
     ) -> Actor {
         Actor { action: Box::new(action), ..self }
     }
 
     /// What it does once, at its first event.
-    pub fn once(self, action: impl FnOnce(&Moment<'_>) + Send + 'static) -> Actor {
+    pub fn once(self, action: impl FnOnce(&RunContext<'_>) + Send + 'static) -> Actor {
         let mut action = Some(action);
-        self.acting(move |_, moment| {
+        self.acting(move |_, run_cx| {
             if let Some(action) = action.take() {
-                action(moment);
+                action(run_cx);
             }
             Ok(Decision::CONTINUE)
         })
     }
 
-    fn act(&mut self, event: Event, moment: &Moment<'_>) -> HookResult<Decision> {
+    fn act(&mut self, event: Event, run_cx: &RunContext<'_>) -> HookResult<Decision> {
         self.log.note(&self.name);
-        (self.action)(event, moment)
+        (self.action)(event, run_cx)
     }
 }
 
@@ -97,7 +97,7 @@ impl Controller for Actor {
 /// A runner and what its hooks share.
 pub struct Bench {
     pub runner: HookRunner,
-    pub shared: Shared,
+    pub shared: RunState,
     pub progress: Progress,
     pub log: Log,
 }
@@ -108,7 +108,7 @@ impl Bench {
     }
 
     pub fn seeded(seed: u64) -> Bench {
-        let shared = Shared::new(RunInfo::default(), seed, Box::new(FixedClock::default()));
+        let shared = RunState::new(RunInfo::default(), seed, Box::new(FixedClock::default()));
         Bench { runner: HookRunner::default(), shared, progress: Progress::default(), log: Log::default() }
     }
 
@@ -132,7 +132,7 @@ impl Bench {
 
     /// Delivers `on_train_epoch_start` to everyone; who received it is noted.
     pub fn start(&mut self) -> Result<(), Failure> {
-        self.runner.deliver(&TrainEpochStart::new(moment(&self.shared, self.progress)))
+        self.runner.deliver(&TrainEpochStart::new(run_cx(&self.shared, self.progress)))
     }
 
     /// Delivers `on_train_epoch_start` and tells who received it.
@@ -152,8 +152,8 @@ impl Bench {
             error: "made up".into(),
             trace: None,
         };
-        let cx = Exception::new(moment(&self.shared, self.progress), &failure);
-        self.runner.deliver_through(&cx)
+        let cx = Exception::new(run_cx(&self.shared, self.progress), &failure);
+        self.runner.deliver_despite_failures(&cx)
     }
 
     pub fn names(&self) -> Vec<String> {
@@ -174,7 +174,7 @@ impl Bench {
     }
 
     pub fn refused(&mut self) -> Vec<String> {
-        self.runner.take_refused().iter().map(ToString::to_string).collect()
+        self.runner.take_refused_changes().iter().map(ToString::to_string).collect()
     }
 
     pub fn decided(&mut self) -> Vec<(String, Flow)> {
@@ -183,6 +183,6 @@ impl Bench {
     }
 }
 
-pub fn moment(shared: &Shared, progress: Progress) -> Moment<'_> {
-    Moment::new((Stage::Fit, Phase::Train, Status::Training), progress, shared, &NoModel, &NoModel)
+pub fn run_cx(shared: &RunState, progress: Progress) -> RunContext<'_> {
+    RunContext::new((Stage::Fit, Phase::Train, Status::Training), progress, shared, &NoModel, &NoModel)
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use tenterhook_core::{
     Context, Decision, Event, Events, Hook, HookInfo, HookKind, HookResult, OnError, StepEnd, closure,
 };
-use tenterhook_testkit::{Effect, Rig};
+use tenterhook_testkit::{FailureEffect, Rig};
 
 fn info<H: Hook>(rig: &Rig<H>) -> HookInfo {
     rig.hooks()[0].clone()
@@ -32,14 +32,14 @@ fn a_closure_that_returns_a_decision_is_a_controller() {
 }
 
 #[test]
-fn a_closure_that_can_fail_is_of_the_kind_of_what_it_returns_otherwise() {
+fn the_kind_of_a_fallible_closure_follows_from_its_value() {
     let mut observer = Rig::new(closure::on_before_backward("loss", |cx| -> HookResult {
         if cx.loss.value().is_nan() { Err("not a number".into()) } else { Ok(()) }
     }));
     assert_eq!(info(&observer).kind, HookKind::Observer);
     observer.loss(1.0).on_before_backward();
     observer.loss(f64::NAN).on_before_backward();
-    assert_eq!(observer.failures()[0].effect, Effect::Warned);
+    assert_eq!(observer.failures()[0].effect, FailureEffect::Warned);
 
     let mut controller = Rig::new(closure::on_after_backward("loss", |cx| -> HookResult<Decision> {
         if cx.gradients.is_empty() { Err("no gradients".into()) } else { Ok(Decision::skip_update()) }
@@ -47,7 +47,7 @@ fn a_closure_that_can_fail_is_of_the_kind_of_what_it_returns_otherwise() {
     assert_eq!(controller.gradients([("w", [1.0])]).on_after_backward().decision, Decision::skip_update());
     let none: [(&str, [f32; 0]); 0] = [];
     controller.gradients(none).on_after_backward();
-    assert_eq!(controller.failures()[0].effect, Effect::Aborted);
+    assert_eq!(controller.failures()[0].effect, FailureEffect::Aborted);
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn a_closure_gets_its_own_event_and_no_other() {
 #[test]
 fn a_named_function_is_a_closure_too() {
     fn watch(cx: &StepEnd<'_>) {
-        cx.log("watched", cx.moment().step as f64);
+        cx.log("watched", cx.run_cx().step as f64);
     }
     let mut rig = Rig::new(closure::on_step_end("watch", watch));
     rig.step(4).on_step_end();

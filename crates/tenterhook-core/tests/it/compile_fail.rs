@@ -7,7 +7,7 @@ use std::process::Command;
 const COMPILER: &str = "rustc 1.95.0 ";
 
 #[test]
-fn what_a_hook_may_not_do_does_not_compile() {
+fn forbidden_uses_do_not_compile() {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let version = Command::new(rustc).arg("--version").output().expect("the compiler that built this runs");
     let version = String::from_utf8_lossy(&version.stdout);

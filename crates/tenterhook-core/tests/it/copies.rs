@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 
 use tenterhook_core::tensor::TensorSource;
-use tenterhook_core::update::Kept;
+use tenterhook_core::update::SavedGradient;
 use tenterhook_core::{
     ClipRule, Gradients, GradientsMut, HookResult, HookSpec, NamedTensors, Policy, Update, UpdateHook, hook,
 };
 
-use crate::bench::{Bench, moment};
+use crate::bench::{Bench, run_cx};
 
 /// Gradients that note which of them are kept and put back.
 struct Noting {
@@ -40,13 +40,13 @@ impl GradientsMut for Noting {
     fn is_present(&self, index: usize) -> bool {
         self.inner.is_present(index)
     }
-    fn keep(&self, index: usize) -> Kept {
+    fn save(&self, index: usize) -> SavedGradient {
         self.kept.borrow_mut().push(index);
-        self.inner.keep(index)
+        self.inner.save(index)
     }
-    fn put_back(&mut self, index: usize, kept: Kept) {
+    fn restore(&mut self, index: usize, kept: SavedGradient) {
         self.put_back.push(index);
-        self.inner.put_back(index, kept);
+        self.inner.restore(index, kept);
     }
 }
 
@@ -69,7 +69,7 @@ fn copies(change: Change) -> (Vec<usize>, Vec<usize>) {
     let mut bench = Bench::new();
     bench.runner.add(Changes(change)).unwrap();
     let mut gradients = Noting::new();
-    let cx = Update { moment: moment(&bench.shared, bench.progress), optimizer: 0 };
+    let cx = Update { run_cx: run_cx(&bench.shared, bench.progress), optimizer: 0 };
     bench.runner.update(&mut gradients, &cx).unwrap();
     if !gradients.put_back.is_empty() {
         assert_eq!(gradients.inner, Noting::new().inner);
@@ -109,7 +109,7 @@ fn what_is_touched_is_copied_once_and_nothing_else_is() {
 }
 
 #[test]
-fn after_a_failure_what_was_touched_is_put_back_and_nothing_else_is() {
+fn after_a_failure_only_changed_gradients_are_restored() {
     let fails: Change = |gradients| {
         gradients.get("c")?.remove();
         gradients.edit("a", |values| values.fill(f32::NAN))?;

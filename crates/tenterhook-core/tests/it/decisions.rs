@@ -1,12 +1,12 @@
 //! Decisions are recorded in the order of delivery.
 
-use tenterhook_core::hook::{Reply, reply};
+use tenterhook_core::hook::{EventResult, event_result};
 use tenterhook_core::{
-    Decided, Decision, Event, EventRef, Flow, Hook, HookSpec, Request, SaveRequest, Tier, TrainEpochEnd,
+    Decision, Event, EventRef, Flow, Hook, HookDecision, HookSpec, Request, SaveRequest, Tier, TrainEpochEnd,
 };
 use tenterhook_testkit::Rig;
 
-use crate::bench::{Bench, moment};
+use crate::bench::{Bench, run_cx};
 
 #[test]
 fn every_decision_is_recorded_in_the_order_of_delivery() {
@@ -23,7 +23,7 @@ fn every_decision_is_recorded_in_the_order_of_delivery() {
     bench.start().unwrap();
     assert!(bench.runner.has_decisions());
     let event = Event::TrainEpochStart;
-    let decided = |hook: &str, decision| Decided { hook: hook.to_owned(), event, decision };
+    let decided = |hook: &str, decision| HookDecision { hook: hook.to_owned(), event, decision };
     assert_eq!(
         bench.runner.take_decisions(),
         [
@@ -79,7 +79,7 @@ fn a_hook_disabled_while_its_state_was_taken_gets_nothing_more() {
     bench.runner.states(&bench.progress).unwrap();
     assert_eq!(bench.log.take(), ["bad asked"]);
 
-    let cx = TrainEpochEnd::new(moment(&bench.shared, bench.progress));
+    let cx = TrainEpochEnd::new(run_cx(&bench.shared, bench.progress));
     bench.runner.deliver(&cx).unwrap();
     assert_eq!(bench.log.take(), ["a"]);
 }
@@ -91,13 +91,13 @@ impl Hook for Lies {
     fn spec(&self) -> HookSpec {
         self.0.clone().wants(Event::TrainEpochEnd).wants(Event::FitEnd)
     }
-    fn deliver(&mut self, _: EventRef<'_>) -> Reply {
-        reply(Ok(Decision::stop("enough")))
+    fn deliver(&mut self, _: EventRef<'_>) -> EventResult {
+        event_result(Ok(Decision::stop("enough")))
     }
 }
 
 #[test]
-fn a_decision_of_an_observer_is_refused_also_where_hook_is_written_by_hand() {
+fn a_decision_of_an_observer_is_refused_even_with_a_handwritten_hook() {
     let observer = Rig::new(Lies(HookSpec::observer("lies"))).on_train_epoch_end().clone();
     assert!(observer.decision.is_continue());
     assert!(observer.failure.is_some());

@@ -70,7 +70,7 @@ proptest! {
     }
 
     #[test]
-    fn toggles_from_outside_do_what_the_model_does(toggles in prop::collection::vec(any_toggle(), 0..40)) {
+    fn enabling_and_disabling_matches_the_model(toggles in prop::collection::vec(any_toggle(), 0..40)) {
         let (mut bench, mut model) = (Bench::new(), Model::default());
         for toggle in &toggles {
             let accepted = model.apply(toggle);
@@ -93,15 +93,15 @@ proptest! {
         let (mut bench, mut model) = (Bench::new(), Model::default());
         let mut script = rounds.clone().into_iter();
         let log = bench.log.clone();
-        let director = bench.actor("director").acting(move |_, moment| {
+        let director = bench.actor("director").acting(move |_, run_cx| {
             for toggle in script.next().unwrap_or_default() {
                 match toggle {
                     Toggle::Add(name, tier) => {
-                        moment.hooks().add(crate::bench::Actor::new(&name.to_string(), &log).tier(tier));
+                        run_cx.hooks().add(crate::bench::Actor::new(&name.to_string(), &log).tier(tier));
                     }
-                    Toggle::Enable(name) => moment.hooks().enable(&name.to_string()),
-                    Toggle::Disable(name) => moment.hooks().disable(&name.to_string()),
-                    Toggle::Remove(name) => moment.hooks().remove(&name.to_string()),
+                    Toggle::Enable(name) => run_cx.hooks().enable(&name.to_string()),
+                    Toggle::Disable(name) => run_cx.hooks().disable(&name.to_string()),
+                    Toggle::Remove(name) => run_cx.hooks().remove(&name.to_string()),
                 }
             }
             Ok(tenterhook_core::Decision::CONTINUE)
@@ -140,9 +140,10 @@ fn any_act(hooks: usize) -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// Whoever fails and whoever leaves: an event reaches everyone who was there when it began, once, in order.
+    /// Whichever hooks fail or leave: an event reaches all hooks that were registered when it began, once, in
+    /// order.
     #[test]
-    fn nobody_is_skipped_whoever_fails_or_leaves(
+    fn no_hook_is_skipped_when_others_fail_or_leave(
         most in prop::collection::vec(1..4u32, 5),
         rounds in prop::collection::vec(prop::collection::vec(any_act(5), 5), 1..8),
     ) {
@@ -151,14 +152,14 @@ proptest! {
             let mut script: Vec<_> = rounds.iter().map(|acts| acts[number]).collect();
             script.reverse();
             let policy = Policy { on_error: OnError::Disable, max_failures: *max_failures };
-            let actor = bench.actor(&number.to_string()).policy(policy).acting(move |_, moment| {
+            let actor = bench.actor(&number.to_string()).policy(policy).acting(move |_, run_cx| {
                 match script.pop().unwrap_or(Act::Nothing) {
                     Act::Nothing => {}
                     Act::Fail => return Err("made up".into()),
                     // A panic that prints nothing.
                     Act::Panic => std::panic::resume_unwind(Box::new("made up")),
-                    Act::Disable(other) => moment.hooks().disable(&other.to_string()),
-                    Act::Remove(other) => moment.hooks().remove(&other.to_string()),
+                    Act::Disable(other) => run_cx.hooks().disable(&other.to_string()),
+                    Act::Remove(other) => run_cx.hooks().remove(&other.to_string()),
                 }
                 Ok(Decision::CONTINUE)
             });

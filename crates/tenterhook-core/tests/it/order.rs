@@ -1,7 +1,7 @@
 //! Who receives an event before whom.
 
 use tenterhook_core::runner::RosterError;
-use tenterhook_core::{Event, Part, Registration, Tier};
+use tenterhook_core::{Event, HookGroup, Registration, Tier};
 
 use crate::bench::Bench;
 
@@ -38,13 +38,13 @@ fn a_user_hook_registered_late_still_comes_before_the_built_ins() {
 }
 
 #[test]
-fn the_parts_of_an_event_are_all_of_it_and_do_not_overlap() {
+fn the_groups_of_hooks_are_complete_and_do_not_overlap() {
     use tenterhook_core::TrainEpochEnd;
     let mut bench = bench_of_all_tiers();
     let all = bench.receivers();
     let mut parts = Vec::new();
-    for part in [Part::BeforeModule, Part::Monitors] {
-        let cx = TrainEpochEnd::new(crate::bench::moment(&bench.shared, bench.progress));
+    for part in [HookGroup::BeforeModule, HookGroup::Monitors] {
+        let cx = TrainEpochEnd::new(crate::bench::run_cx(&bench.shared, bench.progress));
         bench.runner.deliver_to(part, &cx).unwrap();
         parts.push(bench.log.take());
     }
@@ -62,7 +62,7 @@ fn two_hooks_of_one_name_are_refused() {
 }
 
 #[test]
-fn the_name_that_stands_for_no_update_hook_is_reserved() {
+fn the_name_identity_is_reserved() {
     let mut bench = Bench::with(&[]);
     assert!(bench.runner.add(bench.actor("identity")).is_err());
 }
@@ -88,7 +88,7 @@ fn a_name_is_free_again_when_its_hook_is_removed() {
 }
 
 #[test]
-fn an_event_nobody_wants_is_not_wanted() {
+fn an_event_without_receivers_is_not_wanted() {
     let bench = Bench::with(&["a"]);
     assert!(bench.runner.wants(Event::TrainEpochStart));
     assert!(!bench.runner.wants(Event::StepEnd));

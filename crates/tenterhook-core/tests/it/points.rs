@@ -1,9 +1,9 @@
 //! Activations, and the points that hooks want.
 
-use tenterhook_core::moment::NoModel;
+use tenterhook_core::run_context::NoModel;
 use tenterhook_core::{
-    Activation, Event, Events, HookExt, HookResult, HookSpec, Moment, Observer, Phase, Policy, Received,
-    Stage, Status, hook,
+    Activation, Event, Events, HookExt, HookResult, HookSpec, Observer, Phase, Policy, ReceivedEvents,
+    RunContext, Stage, Status, hook,
 };
 use tenterhook_testkit::NamedTensors;
 
@@ -46,21 +46,21 @@ fn watcher(bench: &Bench, name: &'static str, pattern: &'static str) -> Watches 
 fn show(bench: &mut Bench, points: &[&str]) -> Vec<String> {
     for point in points {
         let values = NamedTensors::from([(*point, [3.0, 4.0])]);
-        let standing = (Stage::Fit, Phase::Train, Status::Training);
-        let moment = Moment::new(standing, bench.progress, &bench.shared, &NoModel, &NoModel);
-        bench.runner.show(point, &values, moment);
+        let status = (Stage::Fit, Phase::Train, Status::Training);
+        let run_cx = RunContext::new(status, bench.progress, &bench.shared, &NoModel, &NoModel);
+        bench.runner.deliver_activation(point, &values, run_cx);
     }
     bench.log.take()
 }
 
 #[test]
-fn only_wanted_points_are_shown_in_registration_order() {
+fn only_wanted_activations_are_delivered_in_registration_order() {
     let mut bench = Bench::new();
-    assert!(!bench.runner.listens(Phase::Train, &bench.progress));
+    assert!(!bench.runner.wants_activations(Phase::Train, &bench.progress));
     for (name, pattern) in [("mlps", ".mlp"), ("first", "blocks.0"), ("nothing", "nowhere")] {
         bench.runner.add(watcher(&bench, name, pattern)).unwrap();
     }
-    assert!(bench.runner.listens(Phase::Train, &bench.progress));
+    assert!(bench.runner.wants_activations(Phase::Train, &bench.progress));
     let seen = show(&mut bench, &["blocks.0.mlp", "blocks.0.attention", "blocks.1.mlp", "head"]);
     assert_eq!(
         seen,
@@ -69,7 +69,7 @@ fn only_wanted_points_are_shown_in_registration_order() {
 }
 
 #[test]
-fn who_wants_a_point_is_known_before_it_is_shown() {
+fn the_hooks_that_want_an_activation_are_known_before_its_delivery() {
     let mut bench = Bench::new();
     for (name, pattern) in [("mlps", ".mlp"), ("first", "blocks.0"), ("bad", "!")] {
         bench.runner.add(watcher(&bench, name, pattern)).unwrap();
@@ -87,33 +87,33 @@ fn what_came_through_to_a_hook_is_noted_where_that_is_asked_for() {
     bench.runner.add(watcher(&bench, "chooses_nothing", "nowhere")).unwrap();
     bench.runner.add(watcher(&bench, "held_back", "x").when(|_| false)).unwrap();
     show(&mut bench, &["x"]);
-    assert_eq!(bench.runner.received("sees"), None, "nobody has asked");
-    bench.runner.note_received();
+    assert_eq!(bench.runner.received("sees"), None, "not recorded yet");
+    bench.runner.record_received();
     let wanted = Events::of(&[Event::Activation]);
-    let nothing = Received { wanted, ..Received::default() };
+    let nothing = ReceivedEvents { wanted, ..ReceivedEvents::default() };
     assert_eq!(bench.runner.received("sees"), Some(nothing));
     assert_eq!(show(&mut bench, &["x", "y"]), ["sees x 5"]);
-    assert_eq!(bench.runner.received("sees"), Some(Received { in_training: wanted, ..nothing }));
+    assert_eq!(bench.runner.received("sees"), Some(ReceivedEvents { in_training: wanted, ..nothing }));
     for hook in ["chooses_nothing", "held_back"] {
         assert_eq!(bench.runner.received(hook), Some(nothing), "{hook}");
     }
 }
 
 #[test]
-fn nobody_listens_when_all_are_disabled_or_removed() {
+fn no_activation_is_wanted_when_all_hooks_are_disabled_or_removed() {
     let mut bench = Bench::new();
     bench.runner.add(watcher(&bench, "a", "")).unwrap();
     bench.runner.disable("a").unwrap();
-    assert!(!bench.runner.listens(Phase::Train, &bench.progress));
+    assert!(!bench.runner.wants_activations(Phase::Train, &bench.progress));
     assert!(show(&mut bench, &["head"]).is_empty());
     bench.runner.enable("a").unwrap();
-    assert!(bench.runner.listens(Phase::Train, &bench.progress));
+    assert!(bench.runner.wants_activations(Phase::Train, &bench.progress));
     bench.runner.remove("a").unwrap();
-    assert!(!bench.runner.listens(Phase::Train, &bench.progress));
+    assert!(!bench.runner.wants_activations(Phase::Train, &bench.progress));
 }
 
 #[test]
-fn a_panicking_forward_hook_is_disabled_and_the_others_go_on() {
+fn a_panicking_forward_hook_is_disabled_and_the_others_continue() {
     let mut bench = Bench::new();
     let bad = Watches { fails_at: Some(("x", true)), ..watcher(&bench, "bad", "") };
     bench.runner.add(bad).unwrap();
@@ -123,18 +123,18 @@ fn a_panicking_forward_hook_is_disabled_and_the_others_go_on() {
         bench.contained(),
         ["hook `bad` panicked in on_activation (epoch 1, step 0): blinded; disabled"]
     );
-    assert!(bench.runner.listens(Phase::Train, &bench.progress));
+    assert!(bench.runner.wants_activations(Phase::Train, &bench.progress));
 }
 
 #[test]
-fn a_forward_hook_that_panics_over_what_it_wants_is_contained_too() {
+fn a_panic_in_wants_point_is_contained() {
     let mut bench = Bench::new();
     bench.runner.add(watcher(&bench, "bad", "!")).unwrap();
     let asked = bench.runner.wants_point("head", Phase::Train, &bench.progress);
     assert!(asked, "so that it is shown, and the panic judged");
     assert!(show(&mut bench, &["head"]).is_empty());
     assert_eq!(bench.contained().len(), 1);
-    assert!(!bench.runner.listens(Phase::Train, &bench.progress));
+    assert!(!bench.runner.wants_activations(Phase::Train, &bench.progress));
 }
 
 #[test]
@@ -142,9 +142,9 @@ fn a_forward_hook_is_disabled_after_three_failures() {
     let mut bench = Bench::new();
     bench.runner.add(Watches { fails_at: Some(("x", false)), ..watcher(&bench, "bad", "") }).unwrap();
     show(&mut bench, &["x", "x"]);
-    assert!(bench.runner.listens(Phase::Train, &bench.progress));
+    assert!(bench.runner.wants_activations(Phase::Train, &bench.progress));
     show(&mut bench, &["x"]);
-    assert!(!bench.runner.listens(Phase::Train, &bench.progress));
+    assert!(!bench.runner.wants_activations(Phase::Train, &bench.progress));
     assert!(bench.runner.take_aborted().is_none());
 }
 
@@ -157,7 +157,7 @@ fn the_first_aborting_failure_waits_until_the_step_is_over() {
             Watches { policy: Policy::ABORT, fails_at: Some(("x", false)), ..watcher(&bench, name, "") };
         bench.runner.add(bad).unwrap();
     }
-    assert_eq!(show(&mut bench, &["x", "y"]), ["a x 5"], "nobody is shown anything after it");
+    assert_eq!(show(&mut bench, &["x", "y"]), ["a x 5"], "no activation is delivered after it");
     let failure = bench.runner.take_aborted().expect("it waits");
     assert_eq!(failure.to_string(), "hook `a` failed in on_activation (epoch 2, step 8): blind");
     assert!(bench.runner.take_aborted().is_none());

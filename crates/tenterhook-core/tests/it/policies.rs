@@ -46,7 +46,7 @@ fn an_aborting_panic_stops_the_delivery() {
 }
 
 #[test]
-fn a_warning_goes_on_for_ever_and_is_counted() {
+fn policy_warn_never_disables_and_counts_failures() {
     let mut bench = bench(Policy::WARN, failing);
     for _ in 0..10 {
         assert_eq!(bench.receivers(), ["before", "bad", "after"]);
@@ -97,7 +97,7 @@ fn a_disabled_hook_that_is_enabled_again_keeps_its_count() {
 }
 
 #[test]
-fn on_exception_reaches_everybody_even_when_some_fail_in_it() {
+fn on_exception_reaches_all_hooks_even_if_some_fail() {
     let mut bench = Bench::with(&["a"]);
     let failing = failing(bench.actor("fails"));
     let panicking = panicking(bench.actor("panics"));

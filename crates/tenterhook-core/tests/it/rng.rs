@@ -3,13 +3,13 @@
 use tenterhook_core::{Decision, Gradients, HookResult, HookSpec, Registration, Update, UpdateHook, hook};
 use tenterhook_testkit::NamedTensors;
 
-use crate::bench::{Actor, Bench, Log, moment};
+use crate::bench::{Actor, Bench, Log, run_cx};
 
 fn gambler(name: &str, log: &Log) -> Actor {
     let own = log.clone();
     let label = name.to_owned();
-    Actor::new(name, &Log::default()).acting(move |_, moment| {
-        own.note(format!("{label} {}", moment.rng().uniform()));
+    Actor::new(name, &Log::default()).acting(move |_, run_cx| {
+        own.note(format!("{label} {}", run_cx.rng().uniform()));
         Ok(Decision::CONTINUE)
     })
 }
@@ -52,7 +52,7 @@ fn a_hook_added_while_training_runs_has_its_own_stream_too() {
     let expected = draws(1, &["late"]);
     let mut bench = Bench::seeded(1);
     let late = gambler("late", &bench.log);
-    let adds = bench.actor("adds").once(|moment| moment.hooks().add(late));
+    let adds = bench.actor("adds").once(|run_cx| run_cx.hooks().add(late));
     bench.add(adds);
     let seen: Vec<_> = (0..4).flat_map(|_| bench.receivers()).collect();
     assert_eq!(of("late", &seen), expected);
@@ -79,7 +79,7 @@ fn an_update_hook_draws_from_its_own_stream_and_not_from_the_last_hooks() {
         bench.runner.add(Noise(bench.log.clone())).unwrap();
         for _ in 0..3 {
             bench.start().unwrap();
-            let cx = Update { moment: moment(&bench.shared, bench.progress), optimizer: 0 };
+            let cx = Update { run_cx: run_cx(&bench.shared, bench.progress), optimizer: 0 };
             bench.runner.update(&mut NamedTensors::default(), &cx).unwrap();
         }
         bench.log.take()

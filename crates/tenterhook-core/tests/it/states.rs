@@ -114,7 +114,7 @@ fn a_hook_that_panics_over_its_state_receives_no_more_events() {
 }
 
 #[test]
-fn a_hook_that_aborts_over_its_state_is_named() {
+fn a_failure_to_load_a_state_names_the_hook() {
     let mut bench = Bench::new();
     let mut bad = Stateful::new("bad", &bench.log);
     bad.policy = Policy::ABORT;

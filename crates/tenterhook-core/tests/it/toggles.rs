@@ -25,7 +25,7 @@ fn a_removed_hook_is_gone() {
 }
 
 #[test]
-fn the_placeholder_for_no_update_hook_cannot_be_switched() {
+fn identity_cannot_be_enabled_or_disabled() {
     let mut bench = Bench::with(&["a"]);
     assert_eq!(bench.runner.list().last().map(|hook| hook.name.clone()).as_deref(), Some("identity"));
     let error = bench.runner.disable("identity").unwrap_err();
@@ -35,23 +35,23 @@ fn the_placeholder_for_no_update_hook_cannot_be_switched() {
 }
 
 #[test]
-fn a_hook_that_disables_another_takes_effect_when_the_event_has_reached_everyone() {
+fn disabling_a_hook_takes_effect_after_the_event() {
     let mut bench = Bench::new();
-    let first = bench.actor("first").once(|moment| moment.hooks().disable("last"));
+    let first = bench.actor("first").once(|run_cx| run_cx.hooks().disable("last"));
     bench.add(first);
     for name in ["middle", "last"] {
         let actor = bench.actor(name);
         bench.add(actor);
     }
-    assert_eq!(bench.receivers(), ["first", "middle", "last"], "nobody is skipped");
+    assert_eq!(bench.receivers(), ["first", "middle", "last"], "none is skipped");
     assert_eq!(bench.receivers(), ["first", "middle"]);
 }
 
 #[test]
-fn a_hook_that_disables_or_removes_itself_skips_nobody() {
+fn a_hook_that_disables_or_removes_itself_causes_no_skipped_hook() {
     let mut bench = Bench::new();
-    let disables = bench.actor("disables itself").once(|moment| moment.hooks().disable("disables itself"));
-    let removes = bench.actor("removes itself").once(|moment| moment.hooks().remove("removes itself"));
+    let disables = bench.actor("disables itself").once(|run_cx| run_cx.hooks().disable("disables itself"));
+    let removes = bench.actor("removes itself").once(|run_cx| run_cx.hooks().remove("removes itself"));
     bench.add(disables);
     bench.add(removes);
     let last = bench.actor("last");
@@ -65,22 +65,22 @@ fn a_hook_that_disables_or_removes_itself_skips_nobody() {
 fn a_hook_that_is_added_begins_with_the_next_event() {
     let mut bench = Bench::new();
     let added = bench.actor("added");
-    let adds = bench.actor("adds").once(|moment| moment.hooks().add(added));
+    let adds = bench.actor("adds").once(|run_cx| run_cx.hooks().add(added));
     bench.add(adds);
     assert_eq!(bench.receivers(), ["adds"]);
     assert_eq!(bench.receivers(), ["adds", "added"]);
 }
 
 #[test]
-fn requests_are_carried_out_in_their_order() {
+fn requests_are_applied_in_order() {
     let mut bench = Bench::with(&["b"]);
-    let hook = bench.actor("a").once(|moment| {
-        moment.hooks().disable("b");
-        moment.hooks().enable("b");
-        moment.hooks().disable("a");
-        moment.hooks().remove("b");
-        assert_eq!(moment.hooks().pending().len(), 4);
-        assert_eq!(moment.hooks().pending()[3], RosterRequest::Remove("b".into()));
+    let hook = bench.actor("a").once(|run_cx| {
+        run_cx.hooks().disable("b");
+        run_cx.hooks().enable("b");
+        run_cx.hooks().disable("a");
+        run_cx.hooks().remove("b");
+        assert_eq!(run_cx.hooks().pending().len(), 4);
+        assert_eq!(run_cx.hooks().pending()[3], RosterRequest::Remove("b".into()));
     });
     bench.add(hook);
     assert_eq!(bench.receivers(), ["b", "a"]);
@@ -93,10 +93,10 @@ fn requests_are_carried_out_in_their_order() {
 fn what_cannot_be_carried_out_is_reported_and_the_rest_is_done() {
     let mut bench = Bench::with(&["b"]);
     let twin = bench.actor("b");
-    let hook = bench.actor("a").once(|moment| {
-        moment.hooks().disable("c");
-        moment.hooks().add(twin);
-        moment.hooks().disable("b");
+    let hook = bench.actor("a").once(|run_cx| {
+        run_cx.hooks().disable("c");
+        run_cx.hooks().add(twin);
+        run_cx.hooks().disable("b");
     });
     bench.add(hook);
     bench.receivers();
@@ -112,11 +112,11 @@ fn what_cannot_be_carried_out_is_reported_and_the_rest_is_done() {
 }
 
 #[test]
-fn a_hook_sees_who_is_registered_without_anybody_publishing_it() {
+fn a_hook_sees_the_registered_hooks_without_an_explicit_publish() {
     let mut bench = Bench::new();
     let log = bench.log.clone();
-    let hook = bench.actor("a").acting(move |_, moment| {
-        for hook in moment.hooks().list() {
+    let hook = bench.actor("a").acting(move |_, run_cx| {
+        for hook in run_cx.hooks().list() {
             log.note(format!("sees {} {} {}", hook.name, hook.kind, hook.enabled));
         }
         Ok(tenterhook_core::Decision::CONTINUE)
@@ -147,7 +147,7 @@ fn an_observer_cannot_change_training_through_other_hooks() {
     assert!(!bench.is_enabled("other watch"), "observers may be switched by observers");
     let refusal = |name: &str| {
         format!(
-            "observer `watch` asked for a change of controller hook `{name}`, which would change training; \
+            "observer `watch` requested a change of controller hook `{name}`, which would change training; \
              make it a controller"
         )
     };
@@ -155,7 +155,7 @@ fn an_observer_cannot_change_training_through_other_hooks() {
 }
 
 #[test]
-fn a_hook_can_be_looked_at_by_its_name_and_type_also_behind_wrappers() {
+fn a_hook_is_found_by_name_and_type_also_behind_wrappers() {
     let mut bench = Bench::new();
     let actor = bench.actor("a");
     bench.runner.add(HookExt::once(actor)).unwrap();
@@ -187,7 +187,7 @@ fn an_observer_cannot_take_away_what_a_steering_hook_reads() {
     assert!(bench.is_enabled("norms") && !bench.is_enabled("other"));
     let refusal = |name: &str| {
         format!(
-            "observer `watch` asked for a change of hook `{name}`, from which controller hook `steers` reads \
+            "observer `watch` requested a change of hook `{name}`, from which controller hook `steers` reads \
              `norm/total`, which would change training; make it a controller"
         )
     };

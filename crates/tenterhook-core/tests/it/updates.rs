@@ -1,13 +1,13 @@
 //! Update hooks over the gradients.
 
-use tenterhook_core::update::{Identity, Touched};
+use tenterhook_core::update::{GradientChange, Identity};
 use tenterhook_core::{
-    AnyHook, Cadence, Changed, ClipRule, Event, Failure, Gradients, HookKind, HookResult, HookSpec, Policy,
-    Registration, RosterError, RosterRequest, Update, UpdateHook, hook,
+    AnyHook, Cadence, ClipRule, Event, Failure, Gradients, HookKind, HookResult, HookSpec, Policy,
+    Registration, RosterChange, RosterError, RosterRequest, Update, UpdateHook, hook,
 };
 use tenterhook_testkit::NamedTensors;
 
-use crate::bench::{Bench, moment};
+use crate::bench::{Bench, run_cx};
 
 type Change = fn(&mut Gradients<'_>) -> HookResult;
 
@@ -64,7 +64,7 @@ fn bench(hooks: &[(&'static str, Policy, Change)]) -> Bench {
 
 fn update(bench: &mut Bench) -> (NamedTensors, Result<(), Failure>) {
     let mut gradients = given();
-    let cx = Update { moment: moment(&bench.shared, bench.progress), optimizer: 1 };
+    let cx = Update { run_cx: run_cx(&bench.shared, bench.progress), optimizer: 1 };
     let result = bench.runner.update(&mut gradients, &cx);
     (gradients, result)
 }
@@ -97,7 +97,7 @@ fn a_failing_update_hook_leaves_the_gradients_as_before_it() {
 }
 
 #[test]
-fn an_aborting_update_hook_ends_it_and_leaves_the_gradients_as_before_it() {
+fn a_failing_update_hook_with_policy_abort_ends_the_run_and_leaves_the_gradients_unchanged() {
     let mut bench = bench(&[
         ("add", Policy::ABORT, add_one),
         ("bad", Policy::ABORT, spoil_and_fail),
@@ -116,12 +116,12 @@ fn an_update_hook_is_disabled_by_its_policy_or_a_panic() {
         update(&mut failing).1.unwrap();
         assert!(failing.runner.updates_gradients());
     }
-    assert!(failing.runner.take_changed().is_empty());
+    assert!(failing.runner.take_roster_changes().is_empty());
     update(&mut failing).1.unwrap();
     assert!(!failing.runner.updates_gradients());
     assert_eq!(failing.contained().len(), 3);
     let change = RosterRequest::Disable("bad".into());
-    assert_eq!(failing.runner.take_changed(), [Changed { by: None, change }]);
+    assert_eq!(failing.runner.take_roster_changes(), [RosterChange { by: None, change }]);
 
     let mut panicking = bench(&[("bad", Policy::WARN, spoil_and_panic)]);
     update(&mut panicking).1.unwrap();
@@ -150,7 +150,7 @@ fn refusal(change: Change) -> String {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_by_name_even_if_the_hook_swallows_it() {
+fn a_refused_change_is_reported_even_if_the_hook_ignores_the_error() {
     let unknown = refusal(|gradients| {
         gradients.scale(3.0);
         let _ = gradients.edit("ww", |_| ());
@@ -172,7 +172,7 @@ fn what_does_not_fit_is_refused_by_name_even_if_the_hook_swallows_it() {
         let _ = gradients.get("w")?.set_native(Box::new("no tensor"));
         Ok(())
     });
-    assert_eq!(native, "the gradient of `w` is no tensor of this engine");
+    assert_eq!(native, "the gradient of `w` is not a tensor of this engine");
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn a_gradient_can_be_replaced_and_dropped() {
 }
 
 #[test]
-fn clipping_takes_those_that_are_chosen_together() {
+fn clipping_uses_the_common_norm_of_the_chosen_gradients() {
     let clip = |rule| {
         let (mut gradients, mut before) = (given(), given());
         let mut clipped = Gradients::new(&mut gradients);
@@ -209,7 +209,7 @@ fn clipping_takes_those_that_are_chosen_together() {
 }
 
 #[test]
-fn a_norm_that_is_no_number_spoils_all_that_it_is_the_norm_of() {
+fn a_norm_of_nan_makes_all_its_gradients_nan() {
     let mut gradients: NamedTensors = [("w", [f32::NAN, 2.0]), ("b", [3.0, 4.0])].into();
     let mut clipped = Gradients::new(&mut gradients);
     clipped.get("b").unwrap().clip(ClipRule::Norm(2.5)).unwrap();
@@ -221,7 +221,7 @@ fn a_norm_that_is_no_number_spoils_all_that_it_is_the_norm_of() {
 }
 
 #[test]
-fn a_limit_that_nothing_can_be_clipped_at_is_refused() {
+fn an_invalid_clipping_limit_is_refused() {
     let refused = |change: Change| {
         assert_eq!(
             refusal(change),
@@ -241,7 +241,7 @@ fn a_limit_that_nothing_can_be_clipped_at_is_refused() {
 }
 
 #[test]
-fn check_finite_fails_the_hook_that_left_what_is_not_finite() {
+fn check_finite_fails_the_hook_that_left_a_non_finite_gradient() {
     let spoils: Change = |gradients| Ok(gradients.edit("b", |values| values[0] = f32::INFINITY)?);
     let run = |check: bool| {
         let mut bench = Bench::new();
@@ -260,7 +260,7 @@ fn check_finite_fails_the_hook_that_left_what_is_not_finite() {
 }
 
 #[test]
-fn a_trace_says_who_touched_what_and_by_how_much() {
+fn a_trace_lists_hook_parameter_and_norms_of_each_change() {
     let drops: Change = |gradients| {
         gradients.get("b")?.remove();
         Ok(())
@@ -276,14 +276,14 @@ fn a_trace_says_who_touched_what_and_by_how_much() {
         ("drops", Policy::ABORT, drops),
     ]);
     update(&mut bench).1.unwrap();
-    assert!(bench.runner.take_traced().is_empty(), "nobody asked for it");
-    bench.runner.trace_updates(true);
+    assert!(bench.runner.take_gradient_changes().is_empty(), "tracing is off");
+    bench.runner.trace_gradient_changes(true);
     update(&mut bench).1.unwrap();
-    let told = |touched: &Touched| {
-        let Touched { hook, parameter, norm_before, norm_after, change, .. } = touched;
+    let told = |touched: &GradientChange| {
+        let GradientChange { hook, parameter, norm_before, norm_after, change, .. } = touched;
         format!("{hook} {parameter} {norm_before:.3?} {norm_after:.3?} {change:.3}")
     };
-    let traced = bench.runner.take_traced();
+    let traced = bench.runner.take_gradient_changes();
     assert_eq!(
         traced.iter().map(told).collect::<Vec<_>>(),
         [
@@ -330,7 +330,7 @@ fn every_wrapper_is_there_for_update_hooks_too_and_the_hook_is_found_behind_them
     assert_eq!(changed(hook()), [true; 4]);
     assert_eq!(changed(hook().after("2 steps").unwrap()), [false, false, true, true]);
     assert_eq!(changed(hook().once()), [true, false, false, false]);
-    assert_eq!(changed(hook().when(|moment| moment.step == 2)), [false, false, true, false]);
+    assert_eq!(changed(hook().when(|run_cx| run_cx.step == 2)), [false, false, true, false]);
     assert_eq!(changed(hook().sampled(0.0)), [false; 4]);
     assert_eq!(changed(hook().once().every("2 steps").unwrap()), [false, true, false, false]);
     assert!(hook().every("2 fortnights").is_err());
@@ -354,7 +354,7 @@ fn an_update_hook_is_switched_like_any_other() {
     let listed = |bench: &Bench| bench.runner.list().into_iter().map(|hook| hook.name).collect::<Vec<_>>();
     assert_eq!(listed(&bench), ["double"]);
     bench.runner.disable("double").unwrap();
-    assert_eq!(listed(&bench), ["double", "identity"], "it stands where no other is enabled");
+    assert_eq!(listed(&bench), ["double", "identity"], "it is listed if no other is enabled");
     assert_eq!(update(&mut bench).0, given());
     bench.runner.enable("double").unwrap();
     assert_ne!(update(&mut bench).0, given());

@@ -5,7 +5,7 @@ struct Meddles;
 #[hook]
 impl Observer for Meddles {
     fn on_step_end(&mut self, cx: &StepEnd) -> HookResult {
-        cx.moment.progress.step = 0;
+        cx.run_cx.progress.step = 0;
         Ok(())
     }
 }

@@ -1,53 +1,50 @@
-//! A thread of a hook's own, for everything that leaves the training thread.
+//! Worker threads for hooks: files, requests and commands stay off the training thread.
 //!
-//! A hook hands over what it has copied, and goes on. The queue between the two is bounded: when it is full, the oldest
-//! makes way or training waits, as `when_full` says. What fails on the thread comes back with the next thing that is
-//! handed over, and so is a failure of the hook, under the hook's policy. At the end of a call the hook waits for the
-//! rest, for so long at most, and says what was lost.
+//! A hook copies what it needs and sends it to its worker through a bounded queue. When the queue is full, the oldest item is
+//! dropped or training waits, as `when_full` says. An error on the worker is returned by the next `send`, so it is a failure
+//! of the hook, under the hook's policy. At the end of a call the hook waits for the rest, up to `flush_timeout`, and reports
+//! what was lost.
 //!
 //! ```
 //! use std::time::Duration;
-//! use tenterhook_core::{HookResult, Observer, Sent, StepEnd, hook};
-//! use tenterhook_hooks::worker::{Desk, Queue, Work, Worker};
+//! use tenterhook_core::{HookResult, Observer, DeliveryStats, StepEnd, hook};
+//! use tenterhook_hooks::worker::{LazyWorker, QueueOptions, Work, WorkerContext};
 //!
-//! /// On its own thread.
+//! /// Runs on the worker thread.
 //! struct Sender;
 //!
 //! impl Work for Sender {
 //!     type Item = f64;
-//!     fn take(&mut self, loss: f64, _: &Desk) -> HookResult {
-//!         // Send it somewhere; take as long as it takes.
+//!     fn process(&mut self, loss: f64, _: &WorkerContext) -> HookResult {
+//!         // Send it somewhere; this may take long.
 //!         if loss.is_nan() { Err("there is no loss".into()) } else { Ok(()) }
 //!     }
 //! }
 //!
 //! #[derive(Default)]
 //! struct Send {
-//!     worker: Option<Worker<f64>>,
+//!     worker: LazyWorker<f64>,
 //! }
 //!
 //! #[hook]
 //! impl Observer for Send {
 //!     fn on_step_end(&mut self, cx: &StepEnd) -> HookResult {
-//!         let worker = match &mut self.worker {
-//!             Some(worker) => worker,
-//!             None => self.worker.insert(Worker::start("send", Queue::default(), Sender)?),
-//!         };
+//!         let worker = self.worker.get_or_start("send", QueueOptions::default(), || Sender)?;
 //!         worker.send(cx.loss.value())
 //!     }
 //!
 //!     fn finish(&mut self) -> HookResult {
-//!         self.worker.as_mut().map_or(Ok(()), Worker::finish)
+//!         self.worker.finish()
 //!     }
 //!
-//!     fn sent(&self) -> Option<Sent> {
-//!         self.worker.as_ref().map(Worker::sent)
+//!     fn delivery_stats(&self) -> Option<DeliveryStats> {
+//!         self.worker.delivery_stats()
 //!     }
 //! }
 //! ```
 
-mod line;
-pub(crate) mod outbox;
+mod lazy;
+mod queue;
 mod thread;
 
 use std::sync::Arc;
@@ -57,32 +54,40 @@ use std::time::{Duration, Instant};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::backtraces;
-use tenterhook_core::{BoxError, HookResult, Sent};
+use tenterhook_core::{
+    BoxError, DeliveryStats, EffectPermit, HookResult, OptionError, Phase, RunContext, TimeSpan,
+};
 
-use line::Line;
-pub use outbox::Outbox;
-pub use thread::Desk;
+use crate::support::checks;
+pub use lazy::LazyWorker;
+use queue::Queue;
+pub use thread::WorkerContext;
 
-/// What a hook's worker does, on a thread of its own.
+/// What a worker does on its own thread.
 pub trait Work: Send + 'static {
-    /// What is handed over.
+    /// What the hook sends.
     type Item: Send + 'static;
 
-    /// Deals with one of them. An error, or a panic, is a failure of the hook, and the next one follows.
-    fn take(&mut self, item: Self::Item, desk: &Desk) -> HookResult;
-
-    /// Nothing waits any more, or the worker is about to end: what was held back goes out now.
-    fn flush(&mut self, _desk: &Desk) -> HookResult {
+    /// Called once, before the first item. An error, or a panic, is a failure of the hook, and the worker continues.
+    fn start(&mut self, _cx: &WorkerContext) -> HookResult {
         Ok(())
     }
 
-    /// How often [`tick`](Work::tick) is called, by the worker's own clock; `None` is never. Asked once.
+    /// Processes one item. An error, or a panic, is a failure of the hook, and the worker continues with the next item.
+    fn process(&mut self, item: Self::Item, cx: &WorkerContext) -> HookResult;
+
+    /// Called when the queue has become empty, and before the worker ends: writes out what is buffered.
+    fn flush(&mut self, _cx: &WorkerContext) -> HookResult {
+        Ok(())
+    }
+
+    /// How often [`tick`](Work::tick) is called; `None` is never. Asked once.
     fn period(&self) -> Option<Duration> {
         None
     }
 
-    /// It is time again, whether or not anything was handed over.
-    fn tick(&mut self, _desk: &Desk) -> HookResult {
+    /// Called every [`period`](Work::period), whether or not items were sent.
+    fn tick(&mut self, _cx: &WorkerContext) -> HookResult {
         Ok(())
     }
 }
@@ -91,36 +96,58 @@ pub trait Work: Send + 'static {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenFull {
-    /// The oldest in the queue makes way, and is counted.
+    /// The oldest item in the queue is dropped and counted.
     #[default]
     DropOldest,
     /// Training waits until there is room.
     Block,
 }
 
-/// The queue before a worker.
+/// The options of a worker's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Queue {
-    /// How many may wait; 0 counts as 1.
+pub struct QueueOptions {
+    /// The maximum number of waiting items; 0 counts as 1.
     pub capacity: usize,
-    /// What happens when they do.
+    /// What happens when the queue is full.
     pub when_full: WhenFull,
-    /// How long the end of a call waits for the rest.
+    /// How long the end of a call waits for the remaining items.
     pub flush_timeout: Duration,
 }
 
-impl Default for Queue {
-    fn default() -> Queue {
-        Queue { capacity: 1000, when_full: WhenFull::DropOldest, flush_timeout: Duration::from_secs(10) }
+impl Default for QueueOptions {
+    fn default() -> QueueOptions {
+        QueueOptions {
+            capacity: 1000,
+            when_full: WhenFull::DropOldest,
+            flush_timeout: Duration::from_secs(10),
+        }
     }
 }
 
-/// A hook's handle on its worker. Dropped, it [finishes](Worker::finish).
+impl QueueOptions {
+    /// The options `queue_size`, `when_full` and `flush_timeout` of a hook, checked.
+    pub(crate) fn checked(
+        queue_size: usize,
+        when_full: WhenFull,
+        flush_timeout: TimeSpan,
+    ) -> Result<QueueOptions, OptionError> {
+        checks::one_or_more("queue_size", queue_size as u64)?;
+        checks::above_zero("flush_timeout", flush_timeout)?;
+        Ok(QueueOptions { capacity: queue_size, when_full, flush_timeout: flush_timeout.0 })
+    }
+}
+
+/// The permission for effects outside of the run directory: dry runs and sanity checks have none.
+pub(crate) fn outside(cx: &RunContext<'_>) -> Option<EffectPermit> {
+    cx.run.effect_permit().filter(|_| cx.phase != Phase::SanityCheck)
+}
+
+/// A hook's handle on its worker thread. Dropping it [finishes](Worker::finish) the worker.
 #[derive(Debug)]
 pub struct Worker<T> {
-    line: Arc<Line<T>>,
+    queue: Arc<Queue<T>>,
     thread: Option<JoinHandle<()>>,
-    queue: Queue,
+    options: QueueOptions,
     sent: u64,
     waited: Duration,
     flushed: Duration,
@@ -128,12 +155,12 @@ pub struct Worker<T> {
 
 impl<T: Send + 'static> Worker<T> {
     /// Starts a thread of this name for the work.
-    pub fn start(name: &str, queue: Queue, work: impl Work<Item = T>) -> HookResult<Worker<T>> {
-        let queue = Queue { capacity: queue.capacity.max(1), ..queue };
-        let line = Arc::new(Line::default());
-        let of_thread = Arc::clone(&line);
+    pub fn start(name: &str, options: QueueOptions, work: impl Work<Item = T>) -> HookResult<Worker<T>> {
+        let options = QueueOptions { capacity: options.capacity.max(1), ..options };
+        let queue = Arc::new(Queue::default());
+        let of_thread = Arc::clone(&queue);
         let builder = std::thread::Builder::new().name(name.to_owned());
-        let keep = backtraces::like_caller();
+        let keep = backtraces::inherit();
         #[cfg(test)]
         let work = tests::Gated::new(work);
         let work = move || {
@@ -143,22 +170,22 @@ impl<T: Send + 'static> Worker<T> {
         let thread =
             builder.spawn(work).map_err(|error| format!("no thread can be started for `{name}`: {error}"))?;
         let zero = Duration::ZERO;
-        Ok(Worker { line, thread: Some(thread), queue, sent: 0, waited: zero, flushed: zero })
+        Ok(Worker { queue, thread: Some(thread), options, sent: 0, waited: zero, flushed: zero })
     }
 
-    /// Hands something over. It always gets into the queue; the error is what failed since it was last asked.
+    /// Sends an item, which always gets into the queue. The error is what failed on the worker since the last call.
     pub fn send(&mut self, item: T) -> HookResult {
         self.sent += 1;
-        let mut state = self.line.lock();
-        if state.items.len() >= self.queue.capacity {
-            match self.queue.when_full {
+        let mut state = self.queue.lock();
+        if state.items.len() >= self.options.capacity {
+            match self.options.when_full {
                 WhenFull::DropOldest => {
                     state.items.pop_front();
                     state.dropped += 1;
                 }
                 WhenFull::Block => {
                     let began = Instant::now();
-                    state = self.line.wait_for_room(state, self.queue.capacity);
+                    state = self.queue.wait_for_room(state, self.options.capacity);
                     self.waited += began.elapsed();
                 }
             }
@@ -166,23 +193,23 @@ impl<T: Send + 'static> Worker<T> {
         state.items.push_back(item);
         let failures = state.failures.take();
         drop(state);
-        self.line.wake();
+        self.queue.wake_worker();
         failures.map_or(Ok(()), |failures| Err(failures.into_error()))
     }
 
-    /// What failed since it was last asked.
+    /// What failed on the worker since the last call of `send` or `check`.
     pub fn check(&mut self) -> HookResult {
-        self.line.lock().failures.take().map_or(Ok(()), |failures| Err(failures.into_error()))
+        self.queue.lock().failures.take().map_or(Ok(()), |failures| Err(failures.into_error()))
     }
 
-    /// Waits until everything is dealt with, for as long as the queue's `flush_timeout` at most, and ends the thread. What
-    /// is lost then is in the error, beside what failed. Does nothing the second time.
+    /// Waits until all items are processed, up to `flush_timeout`, and ends the thread. The error says what failed and what
+    /// was lost. A second call does nothing.
     pub fn finish(&mut self) -> HookResult {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         let began = Instant::now();
-        // A time that is too long to be said is no limit.
-        let deadline = began.checked_add(self.queue.flush_timeout);
-        let (ended, lost) = self.line.close(deadline);
+        // A timeout beyond the range of the clock is no limit.
+        let deadline = began.checked_add(self.options.flush_timeout);
+        let (ended, lost) = self.queue.close(deadline);
         self.flushed = began.elapsed();
         if ended {
             // It has nothing left to do, and cannot panic.
@@ -192,9 +219,9 @@ impl<T: Send + 'static> Worker<T> {
         if lost == 0 && ended {
             return failed;
         }
-        let timeout = self.queue.flush_timeout.as_secs_f64();
+        let timeout = self.options.flush_timeout.as_secs_f64();
         let lost = match lost {
-            0 => format!("it was not done {timeout} s after the end"),
+            0 => format!("its worker had not ended {timeout} s after the end"),
             lost => {
                 format!("{lost} of {} were lost: they were not done {timeout} s after the end", self.sent)
             }
@@ -203,11 +230,11 @@ impl<T: Send + 'static> Worker<T> {
         Err(format!("{lost} (`flush_timeout`){before}").into())
     }
 
-    /// What became of what was handed over so far.
+    /// What became of the items sent so far.
     #[must_use]
-    pub fn sent(&self) -> Sent {
-        let state = self.line.lock();
-        Sent {
+    pub fn delivery_stats(&self) -> DeliveryStats {
+        let state = self.queue.lock();
+        DeliveryStats {
             sent: self.sent,
             delivered: state.delivered,
             failed: state.failed,
@@ -220,18 +247,18 @@ impl<T: Send + 'static> Worker<T> {
 }
 
 impl<T> Drop for Worker<T> {
-    /// Nobody is left to be told of failures, but what was handed over still arrives.
+    /// Failures can no longer be reported, but the items are still processed.
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            let deadline = Instant::now().checked_add(self.queue.flush_timeout);
-            if self.line.close(deadline).0 {
+            let deadline = Instant::now().checked_add(self.options.flush_timeout);
+            if self.queue.close(deadline).0 {
                 let _ = thread.join();
             }
         }
     }
 }
 
-/// What failed since the hook last heard of it: the first in full, the others counted.
+/// Failures that the hook has not received yet: the first in full, the others counted.
 #[derive(Debug)]
 struct Failures {
     first: BoxError,
@@ -243,7 +270,7 @@ impl Failures {
         if self.more == 0 {
             return self.first;
         }
-        backtraces::reworded(self.first, |text| format!("{text} (and {} more since)", self.more))
+        backtraces::map_message(self.first, |text| format!("{text} (and {} more since)", self.more))
     }
 }
 

@@ -1,6 +1,6 @@
 use std::sync::mpsc;
 
-use tenterhook_core::backtraces::Panicked;
+use tenterhook_core::backtraces::PanicError;
 
 use super::*;
 
@@ -16,7 +16,7 @@ struct Numbers {
 impl Work for Numbers {
     type Item = u64;
 
-    fn take(&mut self, number: u64, _: &Desk) -> HookResult {
+    fn process(&mut self, number: u64, _: &WorkerContext) -> HookResult {
         self.go.recv()?;
         match number {
             13 => Err("unlucky".into()),
@@ -25,18 +25,18 @@ impl Work for Numbers {
         }
     }
 
-    fn flush(&mut self, _: &Desk) -> HookResult {
+    fn flush(&mut self, _: &WorkerContext) -> HookResult {
         Ok(self.done.send("flushed".into())?)
     }
 }
 
-fn numbers(queue: Queue) -> (Worker<u64>, mpsc::Sender<()>, mpsc::Receiver<String>) {
+fn numbers(queue: QueueOptions) -> (Worker<u64>, mpsc::Sender<()>, mpsc::Receiver<String>) {
     let ((go, gone), (done, seen)) = (mpsc::channel(), mpsc::channel());
     (Worker::start("numbers", queue, Numbers { go: gone, done }).expect("it starts"), go, seen)
 }
 
-fn queue(capacity: usize, when_full: WhenFull) -> Queue {
-    Queue { capacity, when_full, flush_timeout: LONG }
+fn queue(capacity: usize, when_full: WhenFull) -> QueueOptions {
+    QueueOptions { capacity, when_full, flush_timeout: LONG }
 }
 
 #[test]
@@ -51,18 +51,18 @@ fn everything_arrives_in_order_and_is_flushed_before_the_end() {
     assert_eq!(seen.pop().as_deref(), Some("flushed"));
     seen.retain(|seen| seen != "flushed");
     assert_eq!(seen, (50..90).map(|number| number.to_string()).collect::<Vec<_>>());
-    let sent = worker.sent();
+    let sent = worker.delivery_stats();
     assert_eq!((sent.sent, sent.delivered, sent.dropped, sent.lost), (40, 40, 0, 0));
     assert_eq!(sent.waited, Duration::ZERO);
     worker.finish().expect("the second time there is nothing to do");
 }
 
 #[test]
-fn the_oldest_makes_way_and_is_counted_and_training_never_waits() {
+fn the_oldest_item_is_dropped_and_counted_and_training_never_waits() {
     let (mut worker, go, seen) = numbers(queue(2, WhenFull::DropOldest));
     worker.send(0).expect("nothing failed");
     // The first is being dealt with, so that the queue is empty.
-    while !worker.line.lock().busy {
+    while !worker.queue.lock().busy {
         std::thread::yield_now();
     }
     for number in 1..=5 {
@@ -74,7 +74,7 @@ fn the_oldest_makes_way_and_is_counted_and_training_never_waits() {
     worker.finish().expect("nothing failed");
     let seen: Vec<_> = seen.iter().filter(|seen| seen != "flushed").collect();
     assert_eq!(seen, ["0", "4", "5"]);
-    let sent = worker.sent();
+    let sent = worker.delivery_stats();
     assert_eq!((sent.sent, sent.delivered, sent.dropped), (6, 3, 3));
     assert_eq!(sent.waited, Duration::ZERO);
 }
@@ -89,11 +89,11 @@ fn with_block_training_waits_and_nothing_is_dropped() {
     feeder.join().expect("it ends");
     worker.finish().expect("nothing failed");
     assert_eq!(seen.iter().filter(|seen| seen != "flushed").count(), 20);
-    assert_eq!((worker.sent().delivered, worker.sent().dropped), (20, 0));
+    assert_eq!((worker.delivery_stats().delivered, worker.delivery_stats().dropped), (20, 0));
 }
 
 #[test]
-fn what_fails_comes_back_and_the_rest_goes_on() {
+fn failures_are_returned_and_the_worker_continues() {
     let (mut worker, go, seen) = numbers(queue(100, WhenFull::DropOldest));
     for number in [13, 99, 13, 7] {
         worker.send(number).unwrap_or(());
@@ -108,23 +108,24 @@ fn what_fails_comes_back_and_the_rest_goes_on() {
     go.send(()).expect("it runs");
     let error = worker.finish().expect_err("it panicked");
     assert_eq!(error.to_string(), "its worker panicked: too many");
-    assert!(error.is::<Panicked>(), "its hook has panicked");
-    assert_eq!((worker.sent().delivered, worker.sent().failed), (1, 4));
+    assert!(error.is::<PanicError>(), "its hook has panicked");
+    assert_eq!((worker.delivery_stats().delivered, worker.delivery_stats().failed), (1, 4));
 }
 
 #[test]
-fn what_is_not_done_in_time_is_lost_and_said() {
-    let timeout = Queue { flush_timeout: Duration::from_millis(20), ..queue(100, WhenFull::DropOldest) };
+fn items_not_done_in_time_are_lost_and_reported() {
+    let timeout =
+        QueueOptions { flush_timeout: Duration::from_millis(20), ..queue(100, WhenFull::DropOldest) };
     let (mut worker, go, _seen) = numbers(timeout);
     for number in 0..5 {
         worker.send(number).expect("nothing failed");
     }
-    while !worker.line.lock().busy {
+    while !worker.queue.lock().busy {
         std::thread::yield_now();
     }
     let error = worker.finish().expect_err("nobody lets it go on").to_string();
     assert_eq!(error, "5 of 5 were lost: they were not done 0.02 s after the end (`flush_timeout`)");
-    assert_eq!(worker.sent().lost, 5);
+    assert_eq!(worker.delivery_stats().lost, 5);
     drop(go);
 }
 
@@ -133,23 +134,23 @@ struct Stubborn(mpsc::Sender<Option<Duration>>);
 
 impl Work for Stubborn {
     type Item = ();
-    fn take(&mut self, (): (), desk: &Desk) -> HookResult {
-        self.0.send(desk.time_left())?;
-        while desk.pause(LONG) {}
-        Err(format!("given up with {:?} left", desk.time_left()).into())
+    fn process(&mut self, (): (), cx: &WorkerContext) -> HookResult {
+        self.0.send(cx.time_left())?;
+        while cx.pause(LONG) {}
+        Err(format!("given up with {:?} left", cx.time_left()).into())
     }
 }
 
 #[test]
-fn a_worker_that_waits_to_try_again_gives_up_when_its_time_is_over() {
+fn a_worker_that_waits_for_a_retry_ends_at_the_deadline() {
     let (told, tells) = mpsc::channel();
-    let queue = Queue { flush_timeout: Duration::from_millis(50), ..Queue::default() };
+    let queue = QueueOptions { flush_timeout: Duration::from_millis(50), ..QueueOptions::default() };
     let mut worker = Worker::start("stubborn", queue, Stubborn(told)).expect("it starts");
     worker.send(()).expect("nothing failed");
     assert_eq!(tells.recv(), Ok(None), "no end is in sight");
     let told = worker.finish().expect_err("it had no time").to_string();
     // It ends by itself, long before it would try again.
-    while worker.line.lock().end != line::End::Done {
+    while worker.queue.lock().shutdown != queue::Shutdown::Done {
         std::thread::yield_now();
     }
     let later = worker.check().err().map(|error| error.to_string()).unwrap_or_default();
@@ -160,21 +161,21 @@ struct Clockwork(mpsc::Sender<&'static str>);
 
 impl Work for Clockwork {
     type Item = ();
-    fn take(&mut self, (): (), _: &Desk) -> HookResult {
+    fn process(&mut self, (): (), _: &WorkerContext) -> HookResult {
         Ok(self.0.send("taken")?)
     }
     fn period(&self) -> Option<Duration> {
         Some(Duration::from_millis(1))
     }
-    fn tick(&mut self, _: &Desk) -> HookResult {
+    fn tick(&mut self, _: &WorkerContext) -> HookResult {
         Ok(self.0.send("tick")?)
     }
 }
 
 #[test]
-fn a_worker_has_a_clock_of_its_own() {
+fn a_worker_ticks_without_items() {
     let (told, tells) = mpsc::channel();
-    let mut worker = Worker::start("clockwork", Queue::default(), Clockwork(told)).expect("it starts");
+    let mut worker = Worker::start("clockwork", QueueOptions::default(), Clockwork(told)).expect("it starts");
     assert_eq!(tells.iter().take(3).collect::<Vec<_>>(), ["tick"; 3]);
     worker.send(()).expect("nothing failed");
     worker.finish().expect("nothing failed");
@@ -182,7 +183,7 @@ fn a_worker_has_a_clock_of_its_own() {
 }
 
 #[test]
-fn what_is_dropped_unfinished_still_arrives() {
+fn dropping_a_worker_processes_its_items() {
     let (mut worker, go, seen) = numbers(queue(100, WhenFull::DropOldest));
     for number in 0..3 {
         worker.send(number).expect("nothing failed");
@@ -212,20 +213,24 @@ impl<W> Gated<W> {
 impl<W: Work> Work for Gated<W> {
     type Item = W::Item;
 
-    fn take(&mut self, item: W::Item, desk: &Desk) -> HookResult {
-        drop(self.gate.read());
-        self.work.take(item, desk)
+    fn start(&mut self, cx: &WorkerContext) -> HookResult {
+        self.work.start(cx)
     }
 
-    fn flush(&mut self, desk: &Desk) -> HookResult {
-        self.work.flush(desk)
+    fn process(&mut self, item: W::Item, cx: &WorkerContext) -> HookResult {
+        drop(self.gate.read());
+        self.work.process(item, cx)
+    }
+
+    fn flush(&mut self, cx: &WorkerContext) -> HookResult {
+        self.work.flush(cx)
     }
 
     fn period(&self) -> Option<Duration> {
         self.work.period()
     }
 
-    fn tick(&mut self, desk: &Desk) -> HookResult {
-        self.work.tick(desk)
+    fn tick(&mut self, cx: &WorkerContext) -> HookResult {
+        self.work.tick(cx)
     }
 }

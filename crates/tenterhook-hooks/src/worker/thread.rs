@@ -1,4 +1,4 @@
-//! What happens on the thread of a worker.
+//! The loop of a worker thread.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,96 +6,97 @@ use std::time::{Duration, Instant};
 use tenterhook_core::{HookResult, backtraces};
 
 use super::Work;
-use super::line::{End, Line};
+use super::queue::{Queue, Shutdown};
 
-/// What a worker asks about its own end.
-pub struct Desk(Arc<dyn Ending>);
+/// What [`Work`] sees of its worker: how much time is left.
+pub struct WorkerContext(Arc<dyn ShutdownSignal>);
 
-/// The part of a queue that is not about what is in it.
-trait Ending: Send + Sync {
-    fn end(&self) -> End;
-    /// Waits for so long, or until the end has come and its time is over.
+/// The part of a queue that does not depend on the type of its items.
+trait ShutdownSignal: Send + Sync {
+    fn shutdown(&self) -> Shutdown;
+    /// Waits for this time, or until the deadline of a shutdown.
     fn pause(&self, time: Duration);
 }
 
-impl<T: Send> Ending for Line<T> {
-    fn end(&self) -> End {
-        self.lock().end
+impl<T: Send> ShutdownSignal for Queue<T> {
+    fn shutdown(&self) -> Shutdown {
+        self.lock().shutdown
     }
 
     fn pause(&self, time: Duration) {
         let Some(until) = Instant::now().checked_add(time) else { return };
         let mut state = self.lock();
         loop {
-            let until = match state.end {
-                End::By(Some(deadline)) => until.min(deadline),
-                End::No | End::By(None) => until,
-                End::Done => return,
+            let until = match state.shutdown {
+                Shutdown::By(Some(deadline)) => until.min(deadline),
+                Shutdown::No | Shutdown::By(None) => until,
+                Shutdown::Done => return,
             };
             if Instant::now() >= until {
                 return;
             }
-            state = self.wait_for_news(state, Some(until));
+            state = self.wait_for_work(state, Some(until));
         }
     }
 }
 
-impl Desk {
-    /// Waits, before something is tried again; not beyond the time that is left to end in. Whether to try again.
+impl WorkerContext {
+    /// Waits before a retry, up to the deadline of a shutdown. Returns whether there is time for the retry.
     #[must_use]
     pub fn pause(&self, time: Duration) -> bool {
         self.0.pause(time);
-        !self.is_over()
+        !self.deadline_passed()
     }
 
-    /// How long the worker may still take, once it is to end; `None` while the end is not in sight.
+    /// The time left once the worker shall end; `None` before that.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
-        match self.0.end() {
-            End::By(Some(deadline)) => Some(deadline.saturating_duration_since(Instant::now())),
-            End::No | End::By(None) => None,
-            End::Done => Some(Duration::ZERO),
+        match self.0.shutdown() {
+            Shutdown::By(Some(deadline)) => Some(deadline.saturating_duration_since(Instant::now())),
+            Shutdown::No | Shutdown::By(None) => None,
+            Shutdown::Done => Some(Duration::ZERO),
         }
     }
 
-    /// The time to end in is over: whatever is under way should be given up.
+    /// Whether no time is left: work in progress should be cancelled.
     #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub fn deadline_passed(&self) -> bool {
         self.time_left() == Some(Duration::ZERO)
     }
 }
 
-/// What the thread is to do next.
+/// What the worker does next.
 enum Next<T> {
-    Take(T),
+    Process(T),
     Tick,
     Flush,
     End,
 }
 
-/// Works until the end.
-pub(super) fn run<W: Work>(line: &Arc<Line<W::Item>>, mut work: W) {
-    let desk = Desk(Arc::clone(line) as Arc<dyn Ending>);
+/// Runs the worker until its shutdown.
+pub(super) fn run<W: Work>(queue: &Arc<Queue<W::Item>>, mut work: W) {
+    let cx = WorkerContext(Arc::clone(queue) as Arc<dyn ShutdownSignal>);
+    note(queue, guarded(|| work.start(&cx)));
     let mut period = None;
     note(
-        line,
+        queue,
         guarded(|| {
             period = work.period().filter(|period| !period.is_zero());
             Ok(())
         }),
     );
     let mut tick_at = period.and_then(|period| Instant::now().checked_add(period));
-    // Something was taken since the last flush.
+    // An item was processed since the last flush.
     let mut unflushed = false;
     loop {
-        match next(line, tick_at, unflushed) {
-            Next::Take(item) => {
+        match next(queue, tick_at, unflushed) {
+            Next::Process(item) => {
                 unflushed = true;
-                let taken = guarded(|| work.take(item, &desk));
-                let mut state = line.lock();
+                let processed = guarded(|| work.process(item, &cx));
+                let mut state = queue.lock();
                 state.busy = false;
                 let counts = u64::from(!state.abandoned);
-                match taken {
+                match processed {
                     Ok(()) => state.delivered += counts,
                     Err(error) => {
                         state.failed += counts;
@@ -103,44 +104,44 @@ pub(super) fn run<W: Work>(line: &Arc<Line<W::Item>>, mut work: W) {
                     }
                 }
                 drop(state);
-                line.went_on();
+                queue.notify_progress();
             }
             Next::Tick => {
                 tick_at = period.and_then(|period| Instant::now().checked_add(period));
-                note(line, guarded(|| work.tick(&desk)));
+                note(queue, guarded(|| work.tick(&cx)));
             }
             Next::Flush => {
                 unflushed = false;
-                note(line, guarded(|| work.flush(&desk)));
+                note(queue, guarded(|| work.flush(&cx)));
             }
             Next::End => break,
         }
     }
-    // What it holds is closed before anybody goes on who waits for the end.
+    // Files and connections are closed before `finish` returns.
     note(
-        line,
+        queue,
         guarded(|| {
             drop(work);
             Ok(())
         }),
     );
-    line.lock().end = End::Done;
-    line.went_on();
+    queue.lock().shutdown = Shutdown::Done;
+    queue.notify_progress();
 }
 
-fn next<T>(line: &Line<T>, tick_at: Option<Instant>, unflushed: bool) -> Next<T> {
-    let mut state = line.lock();
+fn next<T>(queue: &Queue<T>, tick_at: Option<Instant>, unflushed: bool) -> Next<T> {
+    let mut state = queue.lock();
     loop {
-        let ends = state.end != End::No;
-        // Ticks are on time also while much is handed over.
+        let ends = state.shutdown != Shutdown::No;
+        // Ticks are on time even while many items wait.
         if !ends && tick_at.is_some_and(|tick_at| Instant::now() >= tick_at) {
             return Next::Tick;
         }
         if let Some(item) = state.items.pop_front() {
             state.busy = true;
             drop(state);
-            line.went_on();
-            return Next::Take(item);
+            queue.notify_progress();
+            return Next::Process(item);
         }
         if unflushed {
             return Next::Flush;
@@ -148,17 +149,17 @@ fn next<T>(line: &Line<T>, tick_at: Option<Instant>, unflushed: bool) -> Next<T>
         if ends {
             return Next::End;
         }
-        state = line.wait_for_news(state, tick_at);
+        state = queue.wait_for_work(state, tick_at);
     }
 }
 
-fn note<T>(line: &Line<T>, done: HookResult) {
+fn note<T>(queue: &Queue<T>, done: HookResult) {
     if let Err(error) = done {
-        line.lock().note_failure(error);
+        queue.lock().note_failure(error);
     }
 }
 
-/// A panic is a failure, too.
+/// A panic counts as a failure.
 fn guarded(work: impl FnOnce() -> HookResult) -> HookResult {
-    backtraces::caught("its worker panicked: ", work)
+    backtraces::catch_panic("its worker panicked: ", work)
 }

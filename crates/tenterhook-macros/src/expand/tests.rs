@@ -36,7 +36,7 @@ fn observer(methods: &TokenStream) -> TokenStream {
 }
 
 #[test]
-fn an_observer_stays_as_it_is_written_and_becomes_a_hook_with_its_events_and_name() {
+fn an_observer_is_left_unchanged_and_becomes_a_hook_with_its_events_and_name() {
     let handler = quote! {
         /// Prints.
         fn on_train_batch_end(&mut self, cx: &TrainBatchEnd) -> HookResult { Ok(()) }
@@ -52,9 +52,9 @@ fn an_observer_stays_as_it_is_written_and_becomes_a_hook_with_its_events_and_nam
                 <Self as Observer>::declare(self, spec)
             }
             #[inline]
-            fn deliver(&mut self, event: ::th::EventRef<'_>) -> ::th::hook::Reply {
+            fn deliver(&mut self, event: ::th::EventRef<'_>) -> ::th::hook::EventResult {
                 match event {
-                    ::th::EventRef::TrainBatchEnd(cx) => ::th::hook::reply(
+                    ::th::EventRef::TrainBatchEnd(cx) => ::th::hook::event_result(
                         <Self as Observer>::on_train_batch_end(self, cx)
                     ),
                     _ => ::std::result::Result::Ok(()),
@@ -99,7 +99,7 @@ fn generics_bounds_and_attributes_are_kept() {
 }
 
 #[test]
-fn arguments_become_a_part_of_what_the_hook_declares() {
+fn arguments_become_part_of_the_spec() {
     let args = quote!(name = "stop", reads = ["val/loss", "lr"], writes = ["best"], tier = "monitor");
     let expansion = expanded(args, quote!(impl Controller for X {}));
     assert_holds(
@@ -118,13 +118,13 @@ fn arguments_become_a_part_of_what_the_hook_declares() {
 }
 
 #[test]
-fn a_state_becomes_the_two_methods_that_keep_it() {
+fn a_state_argument_generates_the_state_methods() {
     let expansion = expanded(quote!(state = "memory", version = 2), quote!(impl Controller for X {}));
     assert_holds(&expansion, &quote!(::th::State::of(2u32, &self.memory)));
     assert_holds(&expansion, &quote!(self.memory = state.read(2u32)?;));
     let written = observer(&quote! { fn state_dict(&self) -> HookResult<State> { Ok(State::empty()) } });
     let said = errors(quote!(state = "memory"), written);
-    assert_eq!(said, ["this is what `fn state_dict` below says too; keep one of the two"]);
+    assert_eq!(said, ["`fn state_dict` below does the same; keep one of the two"]);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn an_event_is_wanted_and_delivered_under_the_condition_of_its_handler() {
 }
 
 #[test]
-fn a_handler_without_return_type_is_told_which() {
+fn the_error_for_a_missing_return_type_names_it() {
     let item = observer(&quote! { fn on_step_end(&mut self, cx: &StepEnd) { self.step(); } });
     assert_eq!(
         errors(quote!(), item),
@@ -184,14 +184,14 @@ fn a_misspelt_handler_names_the_nearest() {
 }
 
 #[test]
-fn a_helper_method_is_sent_to_its_own_block() {
+fn the_error_for_a_helper_method_suggests_a_block_of_its_own() {
     let item = observer(&quote! { fn is_better(&self) -> bool { true } });
     let [error] = errors(quote!(), item).try_into().unwrap_or_default();
     assert!(error.ends_with("belong in a plain `impl LossPrinter` block"), "{error}");
 }
 
 #[test]
-fn a_handler_without_context_is_told_which() {
+fn the_error_for_a_missing_context_names_it() {
     let item = observer(&quote! { fn on_train_end(&mut self) {} });
     assert_eq!(
         errors(quote!(), item),
@@ -200,7 +200,7 @@ fn a_handler_without_context_is_told_which() {
 }
 
 #[test]
-fn all_errors_come_at_once_beside_what_is_right() {
+fn all_errors_are_reported_together_with_the_valid_part() {
     let methods = quote! {
         type State = ();
         const N: usize = 3;
@@ -220,7 +220,7 @@ fn all_errors_come_at_once_beside_what_is_right() {
 }
 
 #[test]
-fn what_a_hook_declares_has_one_method() {
+fn a_hook_declares_in_one_method() {
     let methods = quote! {
         fn tier(&self) -> Tier { Tier::User }
     };
@@ -229,13 +229,13 @@ fn what_a_hook_declares_has_one_method() {
 }
 
 #[test]
-fn an_empty_name_is_refused_and_the_types_used() {
+fn an_empty_name_is_refused_and_replaced_by_the_types() {
     assert_eq!(errors(quote!(name = ""), observer(&quote!())), ["a name may not be empty"]);
     assert_holds(&expanded(quote!(name = ""), observer(&quote!())), &quote!("loss_printer"));
 }
 
 #[test]
-fn a_type_without_a_name_must_be_given_one() {
+fn a_type_without_a_name_requires_a_name_argument() {
     let item = quote!(impl Observer for (A, B) {});
     assert_eq!(errors(quote!(), item.clone()).len(), 1);
     assert!(errors(quote!(name = "pair"), item).is_empty());
@@ -246,7 +246,7 @@ fn a_type_without_a_name_must_be_given_one() {
 fn other_traits_are_refused_and_left_out() {
     for item in [quote!(impl Hook for X {}), quote!(impl !Observer for X {})] {
         let [error] = errors(quote!(), item.clone()).try_into().unwrap_or_default();
-        assert!(error.starts_with("this is no kind of hook"), "{error}");
+        assert!(error.starts_with("this is not a kind of hook"), "{error}");
         assert!(!expanded(quote!(), item).contains("forX"));
     }
 }
@@ -260,7 +260,7 @@ fn generic_arguments_of_the_trait_are_refused() {
 }
 
 #[test]
-fn other_items_are_refused_and_left_as_they_are() {
+fn other_items_are_refused_and_left_unchanged() {
     let inherent = quote!(impl X { fn helper() {} });
     for item in [inherent, quote! { struct X; }] {
         let [error] = errors(quote!(), item.clone()).try_into().unwrap_or_default();
@@ -278,7 +278,7 @@ fn the_table_lists_names_and_whether_they_steer() {
 }
 
 #[test]
-fn an_update_hook_gets_a_name_and_goes_wherever_hooks_go() {
+fn an_update_hook_is_expanded_like_other_hooks() {
     let item = quote! {
         impl<T: Send> UpdateHook for Halve<T> where T: Copy {
             fn update(&mut self, gradients: &mut Gradients, cx: &Update) -> HookResult { Ok(()) }
@@ -295,7 +295,7 @@ fn an_update_hook_gets_a_name_and_goes_wherever_hooks_go() {
 }
 
 #[test]
-fn an_observer_that_decides_and_an_update_hook_with_a_handler_are_told_what_to_write() {
+fn the_errors_for_a_deciding_observer_and_an_update_hook_with_a_handler_contain_a_fix() {
     let decides = observer(&quote!(
         fn on_step_end(&mut self, cx: &StepEnd) -> HookResult<Decision> {
             Ok(Decision::CONTINUE)

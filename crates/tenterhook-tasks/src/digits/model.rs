@@ -1,7 +1,7 @@
-//! The classifiers of small greyscale images: a convolutional network and a perceptron.
+//! The classifiers of small greyscale images: a convolutional network and a multilayer perceptron.
 //!
-//! Both are one [`Classifier`], the perceptron being the network without its convolutions, so
-//! that parameters are called `conv1.weight` or `fc1.weight` whichever it is.
+//! Both are a [`Classifier`], the perceptron without convolutions, so that parameters have the same names in both, such as
+//! `fc1.weight`.
 
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
@@ -14,24 +14,25 @@ use burn::tensor::{Device, Int, Tensor};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook::memory::Estimate;
-use tenterhook_burn::Points;
+use tenterhook::task::Problem;
+use tenterhook_burn::HookPoints;
 
 use crate::loader::LoaderOptions;
 use crate::{KEPT_BYTES, TRAINED_BYTES};
 
-/// Height and width of what the convolutions hand to `fc1`, whatever the size of the image.
+/// Height and width of the features between the convolutions and `fc1`, for every image size.
 const GRID: usize = 4;
-/// From this height and width on, the image is halved before the second convolution too.
+/// Images of this height and width or more are pooled after the first convolution, too.
 const LARGE: usize = 16;
 
-/// Which network classifies the images.
+/// The architecture of the classifier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Two convolutions, pooling, a hidden layer.
+    /// A convolutional network: two convolutions with pooling, then a hidden layer.
     #[default]
     Cnn,
-    /// A hidden layer on the bare pixels.
+    /// A multilayer perceptron: a hidden layer on the pixels.
     Mlp,
 }
 
@@ -39,13 +40,13 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelOptions {
-    /// The network: "cnn" (two convolutions, then a hidden layer) or "mlp" (a hidden layer only).
+    /// The architecture: "cnn" (two convolutions, then a hidden layer) or "mlp" (a hidden layer only).
     pub kind: Kind,
-    /// Channels of the first and of the second convolution. Unused by "mlp".
+    /// Output channels of the two convolutions. Unused by "mlp".
     pub channels: [usize; 2],
     /// Width of the hidden layer.
     pub hidden: usize,
-    /// Share of the convolutions' and the hidden layer's values zeroed at random while training.
+    /// Dropout probability after the convolutions and after the hidden layer.
     pub dropout: f64,
 }
 
@@ -56,26 +57,25 @@ impl Default for ModelOptions {
 }
 
 impl ModelOptions {
-    /// What is impossible about these options: the key and what it must be.
+    /// All options that cannot work.
     #[must_use]
-    pub fn problems(&self) -> Vec<(&'static str, String)> {
-        let mut found = Vec::new();
+    pub fn problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
         if self.channels.contains(&0) {
-            found.push(("channels", "must both be at least 1".into()));
+            problems.push(Problem::new("model.channels", "must both be at least 1"));
         }
         if self.hidden == 0 {
-            found.push(("hidden", "must be at least 1".into()));
+            problems.push(Problem::new("model.hidden", "must be at least 1"));
         }
         if !(0.0..1.0).contains(&self.dropout) {
-            found.push(("dropout", format!("must be at least 0 and below 1, not {}", self.dropout)));
+            let message = format!("must be at least 0 and below 1, not {}", self.dropout);
+            problems.push(Problem::new("model.dropout", message));
         }
-        found
+        problems
     }
-}
 
-impl ModelOptions {
-    /// The memory that training needs with batches of this many images of this size: the parameters, and what
-    /// the forward pass keeps for the backward pass.
+    /// The memory that training needs for images of this size and this number of classes, with batches of this many
+    /// images: the parameters, and the activations that are kept for the backward pass.
     #[must_use]
     pub fn memory(&self, [height, width]: [usize; 2], classes: usize, batch: f64) -> Estimate {
         let [first, second] = self.channels.map(|channels| channels as f64);
@@ -86,12 +86,12 @@ impl ModelOptions {
         let layers = (features + 1.0) * hidden + (hidden + 1.0) * classes;
         let maps = if convolved { 3.0 * pixels * (first + second) } else { 0.0 };
         let kept = batch * (2.0 * pixels + maps + features + 4.0 * hidden + 4.0 * classes);
-        let usual = ModelOptions::default();
-        let [of_first, of_second] = usual.channels.map(|channels| channels as f64);
+        let default = ModelOptions::default();
+        let [of_first, of_second] = default.channels.map(|channels| channels as f64);
         let channels = if convolved { (first / of_first).max(second / of_second) } else { 0.0 };
         let (channels, hidden) =
-            (("model.channels", channels), ("model.hidden", hidden / usual.hidden as f64));
-        let batch = LoaderOptions::batch_size(batch);
+            (("model.channels", channels), ("model.hidden", hidden / default.hidden as f64));
+        let batch = LoaderOptions::batch_size_key(batch);
         let weights = "weights, gradients and optimizer state";
         Estimate::new()
             .part_of(&[channels], weights, TRAINED_BYTES * convolutions)
@@ -100,7 +100,7 @@ impl ModelOptions {
     }
 }
 
-/// Images to logits: with convolutions it is the CNN, without them the MLP.
+/// Computes logits from images; a CNN with convolutions, an MLP without.
 #[derive(Module, Debug)]
 pub struct Classifier {
     conv1: Option<Conv2d>,
@@ -111,10 +111,10 @@ pub struct Classifier {
 }
 
 impl Classifier {
-    /// A new model for greyscale images of `height`×`width` in so many classes.
+    /// A model for greyscale images of `height`×`width` and this number of classes.
     ///
-    /// Parameters come from the device's random generator when they are first used, as always in
-    /// Burn. Panics on options that [`ModelOptions::problems`] refuses.
+    /// Parameters are initialised at first use from the device's random generator, as in all Burn models. Panics on
+    /// options that [`ModelOptions::problems`] refuses.
     #[must_use]
     pub fn new(options: &ModelOptions, [height, width]: [usize; 2], classes: usize, device: &Device) -> Self {
         let [first, second] = options.channels;
@@ -139,20 +139,20 @@ impl Classifier {
         self.forward_with(images, &mut ())
     }
 
-    /// [`forward`](Self::forward), showing `images`, `conv1`, `conv2` (each after its nonlinearity), `features`, `fc1`
-    /// (after its nonlinearity) and `logits`.
-    pub fn forward_with(&self, images: Tensor<4>, points: &mut impl Points) -> Tensor<2> {
+    /// [`forward`](Self::forward) with the hook points `images`, `conv1`, `conv2`, `features`, `fc1` and `logits`. Those of
+    /// layers are after the nonlinearity.
+    pub fn forward_with(&self, images: Tensor<4>, points: &mut impl HookPoints) -> Tensor<2> {
         points.point("images", &images);
         let mut x = images;
         if let Some(conv1) = &self.conv1 {
             x = relu(conv1.forward(x));
             points.point("conv1", &x);
-            x = halved_from(LARGE, x);
+            x = pool_from(LARGE, x);
         }
         if let Some(conv2) = &self.conv2 {
             x = relu(conv2.forward(x));
             points.point("conv2", &x);
-            x = self.dropout.forward(to_grid(halved_from(2 * GRID, x)));
+            x = self.dropout.forward(to_grid(pool_from(2 * GRID, x)));
         }
         let x: Tensor<2> = x.flatten(1, 3);
         points.point("features", &x);
@@ -171,15 +171,15 @@ pub fn loss(logits: Tensor<2>, labels: Tensor<1, Int>) -> Tensor<1> {
     CrossEntropyLossConfig::new().init(&device).forward(logits, labels)
 }
 
-/// The number of images whose largest logit is that of their label, as a tensor of one element.
+/// The number of correctly classified images, as a tensor of one element.
 #[must_use]
 pub fn correct(logits: Tensor<2>, labels: Tensor<1, Int>) -> Tensor<1, Int> {
-    let guesses: Tensor<1, Int> = logits.argmax(1).squeeze_dim(1);
-    guesses.equal(labels).int().sum()
+    let classes: Tensor<1, Int> = logits.argmax(1).squeeze_dim(1);
+    classes.equal(labels).int().sum()
 }
 
-/// Halves the height and width by maxima if both are at least `side`.
-fn halved_from(side: usize, x: Tensor<4>) -> Tensor<4> {
+/// Max pooling with stride 2, if height and width are at least `side`.
+fn pool_from(side: usize, x: Tensor<4>) -> Tensor<4> {
     let [_, _, height, width] = x.dims();
     if height.min(width) < side {
         return x;
@@ -187,7 +187,7 @@ fn halved_from(side: usize, x: Tensor<4>) -> Tensor<4> {
     max_pool2d(x, MaxPoolOptions::new([2, 2]))
 }
 
-/// Averages to the size `fc1` expects; an 8×8 image has it already.
+/// Average pooling to `GRID`×`GRID`.
 fn to_grid(x: Tensor<4>) -> Tensor<4> {
     let [_, _, height, width] = x.dims();
     if [height, width] == [GRID; 2] {
@@ -201,7 +201,7 @@ mod tests {
     use burn::optim::GradientsParams;
 
     use super::*;
-    use crate::listener::{Heard, names};
+    use crate::recorded_points::{RecordedPoints, names};
 
     fn model(kind: Kind, device: &Device) -> Classifier {
         let options = ModelOptions { kind, ..ModelOptions::default() };
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_memory_is_blamed_on_the_size_that_is_out_of_proportion() {
+    fn too_little_memory_is_attributed_to_the_disproportionate_size() {
         let blamed = |channels, hidden, batch| {
             let options = ModelOptions { channels, hidden, ..ModelOptions::default() };
             options.memory([28, 28], 10, batch).check(Some(1_000_000_000)).unwrap_err().key
@@ -279,18 +279,18 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_hears_every_layer_and_changes_nothing() {
+    fn every_layer_is_a_hook_point_and_observing_it_changes_nothing() {
         let device = Device::flex();
         let cnn = model(Kind::Cnn, &device);
         let images = Tensor::ones([1, 1, 8, 8], &device);
-        let mut heard = Heard::default();
-        let watched = cnn.forward_with(images.clone(), &mut heard);
-        assert_eq!(heard.names(), ["images", "conv1", "conv2", "features", "fc1", "logits"]);
+        let mut points = RecordedPoints::default();
+        let watched = cnn.forward_with(images.clone(), &mut points);
+        assert_eq!(points.names(), ["images", "conv1", "conv2", "features", "fc1", "logits"]);
         assert_eq!(watched.into_data(), cnn.forward(images).into_data());
     }
 
     #[test]
-    fn correct_counts_the_images_whose_label_is_likeliest() {
+    fn correct_counts_the_images_whose_label_has_the_largest_logit() {
         let device = Device::flex();
         let logits = Tensor::from_data([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7]], &device);
         let labels = Tensor::from_data([1, 1, 1], &device);
@@ -315,7 +315,7 @@ mod tests {
         assert!(ModelOptions::default().problems().is_empty());
         let options =
             ModelOptions { channels: [0, 8], hidden: 0, dropout: f64::NAN, ..ModelOptions::default() };
-        let keys: Vec<_> = options.problems().iter().map(|(key, _)| *key).collect();
-        assert_eq!(keys, ["channels", "hidden", "dropout"]);
+        let keys: Vec<_> = options.problems().iter().map(|problem| problem.key.clone()).collect();
+        assert_eq!(keys, ["model.channels", "model.hidden", "model.dropout"]);
     }
 }

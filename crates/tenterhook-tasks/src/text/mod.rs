@@ -1,4 +1,4 @@
-//! A byte-level language model on any text.
+//! The task `text`: a byte-level language model on any text.
 
 pub mod corpus;
 pub mod model;

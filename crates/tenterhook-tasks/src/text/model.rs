@@ -1,8 +1,7 @@
-//! A byte-level language model in the manner of GPT-2: 256 tokens, learned positions, blocks of
-//! attention and a perceptron that each add to a residual stream.
+//! A byte-level language model like GPT-2: 256 tokens, learned position embeddings, transformer blocks with a residual stream.
 //!
-//! Formulas are arranged for Burn's CPU backend, whose autodiff takes softmax and slices apart
-//! into single operations; where the arrangement is not the obvious one, a comment says so.
+//! Some formulas are arranged for Burn's CPU backend, whose autodiff decomposes softmax and slices into single operations.
+//! Comments mark them.
 
 mod attention;
 mod generate;
@@ -14,17 +13,18 @@ use burn::module::{Initializer, Module};
 use burn::nn::{Dropout, DropoutConfig, Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear};
 use burn::tensor::activation::gelu;
 use burn::tensor::{Device, Int, Tensor};
-use tenterhook_burn::Points;
+use tenterhook_burn::HookPoints;
 
 use attention::Attention;
+pub use generate::Sampling;
 pub use options::GptOptions;
 
-/// Every byte is a token.
+/// The vocabulary: every byte is a token.
 const TOKENS: usize = 256;
 /// Standard deviation of GPT-2's initial weights.
 const STD: f64 = 0.02;
 
-/// The model: bytes to the logits of the byte that follows each of them.
+/// The model: computes the logits of the next byte after each byte.
 #[derive(Module, Debug)]
 pub struct Gpt {
     tok: Embedding,
@@ -51,10 +51,10 @@ struct Mlp {
 }
 
 impl Gpt {
-    /// A new model with GPT-2's initial distribution.
+    /// A model with the initialization of GPT-2.
     ///
-    /// Parameters come from the device's random generator when they are first used, as always in
-    /// Burn. Panics on options that [`GptOptions::problems`] refuses.
+    /// Parameters are initialised at first use from the device's random generator, as in all Burn models. Panics on options
+    /// that [`GptOptions::problems`] refuses.
     #[must_use]
     pub fn new(options: &GptOptions, device: &Device) -> Self {
         let embedding =
@@ -69,7 +69,7 @@ impl Gpt {
         }
     }
 
-    /// The longest sequence the model reads.
+    /// The context length.
     #[must_use]
     pub fn context(&self) -> usize {
         self.pos.weight.dims()[0]
@@ -77,20 +77,20 @@ impl Gpt {
 
     /// Logits `[batch, time, 256]` of the next byte after each of the tokens `[batch, time]`.
     ///
-    /// Panics if `time` is longer than the [`context`](Self::context).
+    /// Panics if `time` exceeds the [`context`](Self::context).
     #[must_use]
     pub fn forward(&self, tokens: Tensor<2, Int>) -> Tensor<3> {
         self.forward_with(tokens, &mut ())
     }
 
-    /// [`forward`](Self::forward), showing
+    /// [`forward`](Self::forward) with these hook points:
     ///
-    /// - `embeddings.tok`, `embeddings.pos` and `embeddings`, their sum;
-    /// - for each block, below `blocks.0`: `norm1`, `attn.q`, `attn.k`, `attn.v`, `attn.pattern`, `attn.mixed` and
-    ///   `attn`, the residual stream between both halves as `middle`, `norm2`, `mlp.hidden` (after its
-    ///   nonlinearity) and `mlp`, and the residual stream after it as `blocks.0` itself;
+    /// - `embeddings.tok`, `embeddings.pos` and `embeddings`, their sum after dropout;
+    /// - for each block, such as `blocks.0`: `norm1`, `attn.q`, `attn.k`, `attn.v`, `attn.pattern`, `attn.mixed`, `attn`,
+    ///   `middle` (the residual stream after attention), `norm2`, `mlp.hidden` (after the nonlinearity), `mlp`, and
+    ///   `blocks.0` itself, the residual stream after the block;
     /// - `norm` and `logits`.
-    pub fn forward_with(&self, tokens: Tensor<2, Int>, points: &mut impl Points) -> Tensor<3> {
+    pub fn forward_with(&self, tokens: Tensor<2, Int>, points: &mut impl HookPoints) -> Tensor<3> {
         let x = self.stream(tokens, points);
         let logits = self.head.forward(x);
         points.point("logits", &logits);
@@ -103,8 +103,8 @@ impl Gpt {
         cross_entropy(self.forward(tokens), targets)
     }
 
-    /// Everything before the head: the normalised residual stream.
-    fn stream(&self, tokens: Tensor<2, Int>, points: &mut impl Points) -> Tensor<3> {
+    /// The normalized residual stream before the head.
+    fn stream(&self, tokens: Tensor<2, Int>, points: &mut impl HookPoints) -> Tensor<3> {
         let [_, time] = tokens.dims();
         let pos = self.pos.weight.val().slice(0..time).unsqueeze();
         let tok = self.tok.forward(tokens);
@@ -126,7 +126,7 @@ impl Gpt {
 impl Block {
     fn new(options: &GptOptions, device: &Device) -> Self {
         let width = options.width;
-        // Each block adds to the stream twice: this keeps its variance from growing with depth.
+        // Scaled down as in GPT-2: each block adds to the residual stream twice, so its variance would grow with depth.
         let out = STD / ((2 * options.layers) as f64).sqrt();
         Self {
             norm1: LayerNormConfig::new(width).init(device),
@@ -140,7 +140,7 @@ impl Block {
         }
     }
 
-    fn forward(&self, x: Tensor<3>, mask: &Tensor<4>, points: &mut impl Points) -> Tensor<3> {
+    fn forward(&self, x: Tensor<3>, mask: &Tensor<4>, points: &mut impl HookPoints) -> Tensor<3> {
         let normed = self.norm1.forward(x.clone());
         points.point("norm1", &normed);
         let attended = points.scope("attn", |points| self.attn.forward(&normed, mask, points));
@@ -149,14 +149,14 @@ impl Block {
         points.point("middle", &x);
         let normed = self.norm2.forward(x.clone());
         points.point("norm2", &normed);
-        let thought = points.scope("mlp", |points| self.mlp.forward(normed, points));
-        points.point("mlp", &thought);
-        x + self.dropout.forward(thought)
+        let output = points.scope("mlp", |points| self.mlp.forward(normed, points));
+        points.point("mlp", &output);
+        x + self.dropout.forward(output)
     }
 }
 
 impl Mlp {
-    fn forward(&self, x: Tensor<3>, points: &mut impl Points) -> Tensor<3> {
+    fn forward(&self, x: Tensor<3>, points: &mut impl HookPoints) -> Tensor<3> {
         let hidden = gelu(self.fc1.forward(x));
         points.point("hidden", &hidden);
         self.fc2.forward(hidden)
@@ -165,7 +165,7 @@ impl Mlp {
 
 /// Mean cross-entropy of logits `[batch, time, tokens]` against targets `[batch, time]`.
 ///
-/// As log-sum-exp minus the target's logit: one pass over the logits less than by log-softmax.
+/// Computed as log-sum-exp minus the logit of the target, which takes one pass over the logits less than log-softmax.
 #[must_use]
 pub fn cross_entropy(logits: Tensor<3>, targets: Tensor<2, Int>) -> Tensor<1> {
     let [batch, time, tokens] = logits.dims();

@@ -1,48 +1,44 @@
-//! How the language model trains, validates, tests and writes.
+//! The steps of the language model: training, validation, test and generation.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use tenterhook::plan::DeclaredMetric;
-use tenterhook::random::Stream;
+use tenterhook::random::RandomStream;
 use tenterhook::tensor::NoTensors;
 use tenterhook::{BatchData, ModuleResult, Phase, TensorSource};
-use tenterhook_burn::{BurnCx, BurnModule, Points, Step, TensorList};
+use tenterhook_burn::{BurnCx, BurnModule, HookPoints, Step, TensorList};
 
-use super::model::{Gpt, cross_entropy};
+use super::model::{Gpt, Sampling, cross_entropy};
 
-/// What the language model is given.
+/// A batch of the language model.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant)] // nearly all are windows
 pub enum TextBatch {
-    /// Bytes to read, and those that follow them.
+    /// Windows of the text, to train and evaluate on.
     Windows {
-        /// The bytes to read.
+        /// The input bytes.
         tokens: Tensor<2, Int>,
-        /// The byte that follows each of them.
+        /// The byte after each of the input bytes.
         targets: Tensor<2, Int>,
-        /// Both as hooks see them: `tokens` and `targets`, as floats.
+        /// `tokens` and `targets` as hooks see them: as floats.
         shown: TensorList,
     },
-    /// A beginning to go on from.
+    /// A prompt to continue, for predictions.
     Prompt(Prompt),
 }
 
-/// A text to be continued.
+/// A prompt to continue.
 #[derive(Clone, Debug)]
 pub struct Prompt {
-    /// Its beginning.
+    /// The start of the text.
     pub text: String,
-    /// By how many bytes.
-    pub bytes: usize,
-    /// How daring: 0 always takes the likeliest byte.
-    pub temperature: f64,
-    /// Only so many of the likeliest bytes are considered.
-    pub top_k: Option<usize>,
-    /// The seed of what is drawn.
+    /// How the continuation is sampled.
+    pub sampling: Sampling,
+    /// The seed of the sampling.
     pub seed: u64,
 }
 
 impl TextBatch {
-    /// Windows of equal length, each of bytes to read and one more.
+    /// Makes a batch of windows of equal length, one byte longer than the input.
     #[must_use]
     pub fn windows(windows: &[Vec<u8>], device: &Device) -> TextBatch {
         let (size, length) = (windows.len(), windows.first().map_or(1, Vec::len) - 1);
@@ -83,7 +79,7 @@ impl BatchData for TextBatch {
 }
 
 impl Gpt {
-    fn loss_of(
+    fn loss_of_batch(
         &self,
         batch: &TextBatch,
         training: bool,
@@ -92,18 +88,20 @@ impl Gpt {
         let TextBatch::Windows { tokens, targets, .. } = batch else {
             return Err("a prompt has no loss".into());
         };
-        let lift =
-            |tensor: &Tensor<2, Int>| if training { tensor.clone().autodiff() } else { tensor.clone() };
-        let logits = self.forward_with(lift(tokens), cx);
+        let (mut tokens, mut targets) = (tokens.clone(), targets.clone());
+        if training {
+            (tokens, targets) = (tokens.autodiff(), targets.autodiff());
+        }
+        let logits = self.forward_with(tokens, cx);
         cx.output("logits", &logits);
-        Ok(cross_entropy(logits, lift(targets)))
+        Ok(cross_entropy(logits, targets))
     }
 }
 
-/// Perplexity is a property of the whole evaluation: of its mean loss, not the mean of its batches'.
-fn log_perplexity(of: &str, cx: &mut BurnCx<'_, Gpt>) {
-    if let Some(loss) = cx.metrics().get(&format!("{of}/loss")) {
-        cx.log(&format!("{of}/perplexity"), loss.exp());
+/// Logs the perplexity of the mean loss of an evaluation, which is not the mean of the perplexities of its batches.
+fn log_perplexity(stage: &str, cx: &mut BurnCx<'_, Gpt>) {
+    if let Some(loss) = cx.metrics().get(&format!("{stage}/loss")) {
+        cx.log(&format!("{stage}/perplexity"), loss.exp());
     }
 }
 
@@ -112,17 +110,17 @@ impl BurnModule for Gpt {
     type Prediction = String;
 
     fn training_step(&mut self, batch: &TextBatch, cx: &mut BurnCx<'_, Self>) -> ModuleResult<Step> {
-        Ok(self.loss_of(batch, true, cx)?.into())
+        Ok(self.loss_of_batch(batch, true, cx)?.into())
     }
 
     fn validation_step(&self, batch: &TextBatch, cx: &mut BurnCx<'_, Self>) -> ModuleResult {
-        let loss = self.loss_of(batch, false, cx)?.into_scalar();
+        let loss = self.loss_of_batch(batch, false, cx)?.into_scalar();
         cx.log("val/loss", loss);
         Ok(())
     }
 
     fn test_step(&self, batch: &TextBatch, cx: &mut BurnCx<'_, Self>) -> ModuleResult {
-        let loss = self.loss_of(batch, false, cx)?.into_scalar();
+        let loss = self.loss_of_batch(batch, false, cx)?.into_scalar();
         cx.log("test/loss", loss);
         Ok(())
     }
@@ -139,18 +137,19 @@ impl BurnModule for Gpt {
 
     fn predict_step(&self, batch: &TextBatch, cx: &mut BurnCx<'_, Self>) -> ModuleResult<String> {
         let TextBatch::Prompt(prompt) = batch else { return Err("there is no prompt to continue".into()) };
-        let Prompt { text, bytes, temperature, top_k, seed } = prompt;
-        let mut stream = Stream::new(*seed, "text", "generate");
-        let draw = &mut || stream.uniform();
-        let written = self.generate_with(text.as_bytes(), *bytes, *temperature, *top_k, draw, cx);
-        Ok(text.clone() + &String::from_utf8_lossy(&written))
+        let Prompt { text, sampling, seed } = prompt;
+        let mut stream = RandomStream::new(*seed, "text", "generate");
+        let generated = self.generate(text.as_bytes(), sampling, &mut || stream.uniform(), cx);
+        Ok(text.clone() + &String::from_utf8_lossy(&generated))
     }
 
     fn metrics(&self) -> Option<Vec<DeclaredMetric>> {
-        let of = |phase, names: [&str; 2]| names.map(|name| DeclaredMetric::new(name, phase));
-        let validated = of(Phase::Validate, ["val/loss", "val/perplexity"]);
-        let tested = of(Phase::Test, ["test/loss", "test/perplexity"]);
-        Some(validated.into_iter().chain(tested).collect())
+        Some(vec![
+            DeclaredMetric::new("val/loss", Phase::Validate),
+            DeclaredMetric::new("val/perplexity", Phase::Validate),
+            DeclaredMetric::new("test/loss", Phase::Test),
+            DeclaredMetric::new("test/perplexity", Phase::Test),
+        ])
     }
 }
 
@@ -159,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hooks_see_what_is_read_and_what_follows() {
+    fn hooks_see_the_tokens_and_the_targets() {
         let batch = TextBatch::windows(&[vec![1, 2, 3], vec![4, 5, 6]], &Device::flex());
         let shown = batch.tensors();
         assert_eq!(shown.count(), 2);

@@ -1,24 +1,25 @@
-//! The task `text`: what a configuration can say about it, and how it is built.
+//! The task `text`: its options, and how module and data are built from them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tenterhook::Module;
-use tenterhook::data::{Batches, Dataset, Loading};
-use tenterhook::optim::{Recipe, SchedulerTable};
-use tenterhook::task::{Build, Problem, Task};
+use tenterhook::data::{Batches, DataLoaders, Dataset};
+use tenterhook::memory::Estimate;
+use tenterhook::optim::{OptimizerFactory, SchedulerTable};
+use tenterhook::task::{BuildContext, Problem, Task};
 use tenterhook_burn::{Burn, OptimizerTable, device};
 
 use super::corpus::{TextOptions, Texts, Windows, load_all};
-use super::model::{Gpt, GptOptions};
+use super::model::{Gpt, GptOptions, Sampling};
 use super::steps::{Prompt, TextBatch};
 use crate::LoaderOptions;
 
-/// Learns to write like a text, byte by byte.
+/// The task `text`: trains a byte-level language model on a text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Text;
 
-/// What a configuration says about the task.
+/// The options of the task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TextTaskOptions {
@@ -26,29 +27,29 @@ pub struct TextTaskOptions {
     pub model: GptOptions,
     /// The text.
     pub data: TextOptions,
-    /// How pieces of the text become batches.
+    /// The data loaders.
     pub loader: LoaderOptions,
     /// The optimizer.
     pub optimizer: OptimizerTable,
-    /// Schedules of the learning rate. Several multiply.
+    /// Learning rate schedules. The factors of several schedules are multiplied.
     pub schedulers: Vec<SchedulerTable>,
-    /// What `tenter predict` writes.
+    /// The text that `tenter predict` generates.
     pub generate: GenerateOptions,
 }
 
-/// What `tenter predict` writes.
+/// The text that `tenter predict` generates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GenerateOptions {
-    /// Where to go on from.
+    /// The text to continue.
     pub prompt: String,
-    /// How many bytes to write.
+    /// The number of bytes to generate.
     pub bytes: usize,
-    /// How daring to be: 0 always takes the likeliest byte.
+    /// Sampling temperature. Lower values favour likely bytes; 0 always takes the likeliest.
     pub temperature: f64,
-    /// Consider only so many of the likeliest bytes.
+    /// Samples from this many of the likeliest bytes only.
     pub top_k: Option<usize>,
-    /// How many texts to write.
+    /// The number of texts to generate.
     pub count: usize,
 }
 
@@ -60,30 +61,50 @@ impl Default for GenerateOptions {
 
 impl GenerateOptions {
     fn problems(&self) -> Vec<Problem> {
-        let daring = self.temperature.is_finite() && self.temperature >= 0.0;
-        let wrong =
-            |wrong: bool, key: &str, text: &str| wrong.then(|| Problem::new(format!("generate.{key}"), text));
-        [
-            wrong(!daring, "temperature", "must be 0 or more"),
-            wrong(self.top_k == Some(0), "top_k", "must be 1 or more; leave it out to consider every byte"),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
+        let mut problems = Vec::new();
+        if !self.temperature.is_finite() || self.temperature < 0.0 {
+            problems.push(Problem::new("generate.temperature", "must be 0 or more"));
+        }
+        if self.top_k == Some(0) {
+            let message = "must be 1 or more; leave it out to consider every byte";
+            problems.push(Problem::new("generate.top_k", message));
+        }
+        problems
+    }
+
+    /// Adds the memory of the prompts and of the generated text.
+    fn with_memory(&self, estimate: Estimate) -> Estimate {
+        let prompts = self.count as f64 * (self.prompt.len() + size_of::<Prompt>()) as f64;
+        let estimate = estimate.part("generate.count", "the prompts", prompts);
+        estimate.part("generate.bytes", "the text to generate", self.bytes as f64)
+    }
+
+    fn prompts(&self, seed: u64) -> Batches<TextBatch> {
+        let sampling = Sampling { bytes: self.bytes, temperature: self.temperature, top_k: self.top_k };
+        let prompt = |number| Prompt {
+            text: self.prompt.clone(),
+            sampling: sampling.clone(),
+            seed: seed.wrapping_add(number),
+        };
+        let prompts: Vec<_> = (0..self.count as u64).map(prompt).collect();
+        let collate = |mut prompts: Vec<Prompt>| {
+            prompts.pop().map(TextBatch::Prompt).ok_or_else(|| "there is no prompt".into())
+        };
+        Batches::new("prompts", prompts, collate).size(1)
     }
 }
 
 impl Task for Text {
     type Options = TextTaskOptions;
     type Module = Burn<Gpt>;
-    type Data = Loading<TextBatch>;
+    type Data = DataLoaders<TextBatch>;
 
     fn name(&self) -> &'static str {
         "text"
     }
 
     fn purpose(&self) -> &'static str {
-        "learns to write like a text, byte by byte: a file, a directory, or the built-in handbook"
+        "trains a byte-level language model on a file, a directory, or the built-in handbook"
     }
 
     fn defaults(&self) -> &'static str {
@@ -93,41 +114,31 @@ impl Task for Text {
     fn build(
         &self,
         options: TextTaskOptions,
-        build: &Build<'_>,
-    ) -> Result<(Burn<Gpt>, Loading<TextBatch>), Vec<Problem>> {
+        build: &BuildContext<'_>,
+    ) -> Result<(Burn<Gpt>, DataLoaders<TextBatch>), Vec<Problem>> {
         let TextTaskOptions { model, data, loader, optimizer, schedulers, generate } = options;
-        let mut problems: Vec<_> = model
-            .problems()
-            .into_iter()
-            .map(|(key, message)| Problem::new(format!("model.{key}"), message))
-            .chain(loader.problems())
-            .chain(generate.problems())
-            .collect();
-        let recipe = Recipe::new(optimizer, schedulers, build.registry).map_err(|more| problems.extend(more));
+        let mut problems = [model.problems(), loader.problems(), generate.problems()].concat();
+        let recipe = OptimizerFactory::new(optimizer, schedulers, build.registry)
+            .map_err(|more| problems.extend(more));
         let device =
             device(build.device).map_err(|error| problems.push(Problem::new("device", error.to_string())));
-        // Before the text is divided into windows of this size; a batch has at least one of them.
-        let prompts = generate.count as f64 * (generate.prompt.len() + size_of::<Prompt>()) as f64;
-        let estimate = model.memory(1.0).part("generate.count", "the prompts", prompts);
-        let estimate = estimate.part("generate.bytes", "the text to generate", generate.bytes as f64);
-        if let Err(problem) = build.check_memory(&estimate) {
+        // Checked for one window first: cutting the text into windows depends on their size.
+        if let Err(problem) = build.check_memory(&generate.with_memory(model.memory(1.0))) {
             problems.push(problem);
             return Err(problems);
         }
         let texts = load_all(&data, model.context.max(1)).map_err(|more| problems.extend(more));
-        let (Ok(recipe), Ok(device), Ok(Texts { texts, turns })) = (recipe, device, texts) else {
+        let (Ok(recipe), Ok(device), Ok(Texts { texts, turns }), true) =
+            (recipe, device, texts, problems.is_empty())
+        else {
             return Err(problems);
         };
-        if !problems.is_empty() {
-            return Err(problems);
-        }
-        let most = texts.iter().map(|(_, splits)| splits.train.len()).max().unwrap_or(0);
-        let (batch, batches) = loader.largest_batch(most);
-        let estimate = model.memory(batch);
-        let ahead = loader.sizes_ahead(batch);
-        let windows = batch * batches * model.context as f64;
-        let estimate = estimate.part_of(&ahead, "the batches that are loaded ahead", windows);
+
+        let windows = texts.iter().map(|(_, splits)| splits.train.len()).max().unwrap_or(0);
+        let estimate = model.memory(loader.largest_batch(windows));
+        let estimate = loader.with_batches(estimate, windows, model.context as f64);
         build.check_memory(&estimate).map_err(|problem| vec![problem])?;
+
         device.seed(build.seed);
         let module = Burn::new(Gpt::new(&model, &device.clone().autodiff()), &device)
             .with_optimizers(move |_| recipe.optimizers().map_err(Into::into));
@@ -135,27 +146,15 @@ impl Task for Text {
             let device = device.clone();
             Batches::new(name, windows, move |windows| Ok(TextBatch::windows(&windows, &device)))
         };
-        let prompts: Vec<_> = (0..generate.count as u64)
-            .map(|number| Prompt {
-                text: generate.prompt.clone(),
-                bytes: generate.bytes,
-                temperature: generate.temperature,
-                top_k: generate.top_k,
-                seed: build.seed.wrapping_add(number),
-            })
-            .collect();
-        let prompts = Batches::new("prompts", prompts, |mut prompts: Vec<Prompt>| {
-            prompts.pop().map(TextBatch::Prompt).ok_or_else(|| "there is no prompt".into())
-        });
-        let mut data = Loading::new().turns(turns).predict(prompts.size(1));
-        for (at, (name, splits)) in texts.into_iter().enumerate() {
-            // Each shuffles in its own way.
-            let seed = build.seed.wrapping_add(at as u64);
-            let named = |otherwise: &'static str| name.as_deref().unwrap_or(otherwise);
+        let mut data = DataLoaders::new().interleave(turns).predict(generate.prompts(build.seed));
+        for (index, (name, splits)) in texts.into_iter().enumerate() {
+            // A seed for each text, so that they are shuffled independently.
+            let seed = build.seed.wrapping_add(index as u64);
+            let name_or = |default: &'static str| name.as_deref().unwrap_or(default);
             data = data
-                .train(loader.training(batches(named("train"), splits.train), seed))
-                .validate(loader.evaluating(batches(named("val"), splits.validate)))
-                .test(loader.evaluating(batches(named("test"), splits.test)));
+                .train(loader.training(batches(name_or("train"), splits.train), seed))
+                .validate(loader.evaluating(batches(name_or("val"), splits.validate)))
+                .test(loader.evaluating(batches(name_or("test"), splits.test)));
         }
         Ok((module, data))
     }

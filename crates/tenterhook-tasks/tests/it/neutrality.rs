@@ -1,14 +1,14 @@
-//! Observers change nothing, also where the engine draws random numbers of its own: a language model with dropout
-//! comes to the same bits with any of them as with none.
+//! Observers change nothing, also with random numbers of the engine: a language model with dropout trains to the same bits with
+//! and without them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::tensor::{Device, Distribution, Tensor};
 use tenterhook::module::OptimizerState;
 use tenterhook::registry::Registry;
-use tenterhook::run::{Line, Recorder};
-use tenterhook::settings::Amount;
-use tenterhook::task::{Build, Task};
+use tenterhook::run::{MetricsLine, Recorder};
+use tenterhook::settings::BatchLimit;
+use tenterhook::task::{BuildContext, Task};
 use tenterhook::{AnyHook, BoxError, HookExt, Module, RunNotice, Settings, TensorMap, Trainer, closure};
 use tenterhook_tasks::LoaderOptions;
 use tenterhook_tasks::text::model::GptOptions;
@@ -36,7 +36,7 @@ impl Losses {
 }
 
 impl Recorder for Losses {
-    fn metrics(&mut self, line: &Line<'_>) -> Result<(), BoxError> {
+    fn metrics(&mut self, line: &MetricsLine<'_>) -> Result<(), BoxError> {
         let of_training = ["train/loss", "val/loss", "val/perplexity"];
         let logged = line.metrics.iter().filter(|(name, _)| of_training.contains(&name.as_str()));
         let logged = logged.map(|(name, value)| (line.step, name.clone(), value.to_bits()));
@@ -54,15 +54,15 @@ fn train(observers: Vec<AnyHook>) -> Ended {
     };
     let settings = Settings {
         max_epochs: Some(2),
-        limit_train_batches: Some(Amount::Count(6)),
-        limit_val_batches: Some(Amount::Count(2)),
+        limit_train_batches: Some(BatchLimit::Count(6)),
+        limit_val_batches: Some(BatchLimit::Count(2)),
         accumulate_grad_batches: 2,
         gradient_clip_val: Some(0.5),
         log_every_n_steps: 1,
         seed: 3,
         ..Settings::default()
     };
-    let build = Build { device: "cpu", seed: 3, registry: &Registry::default(), allow_large: false };
+    let build = BuildContext { device: "cpu", seed: 3, registry: &Registry::default(), allow_large: false };
     let (mut module, mut data) = Text.build(options, &build).unwrap();
     let (root, losses) = (tempfile::tempdir().unwrap(), Losses::default());
     let trainer = Trainer::new(settings)
@@ -95,7 +95,7 @@ fn built_in() -> Vec<AnyHook> {
         options.extend(every.into_iter().filter(|(key, _)| listed.options().contains(&key.as_str())));
         registry.hook(name, &options).unwrap()
     };
-    // Those that reach outside have nobody to reach here; they are tested where there are servers.
+    // Hooks that need servers or processes are tested elsewhere.
     let outside = ["notify", "heartbeat", "upload", "exec"];
     let inside = registry.hooks().filter(|listed| !outside.contains(&listed.name));
     inside.map(|listed| eager(listed.name)).filter(|hook| !hook.kind().steers()).collect()
@@ -125,7 +125,7 @@ fn own(points: &Arc<Mutex<Vec<String>>>) -> Vec<AnyHook> {
 }
 
 #[test]
-fn observers_of_a_model_with_dropout_come_to_the_same_bits_as_none() {
+fn observers_do_not_change_the_training_of_a_model_with_dropout() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let alone = train(Vec::new());
     assert!(alone.losses.len() >= 6 && !alone.optimizers.tensors.is_empty());
@@ -146,7 +146,7 @@ fn observers_of_a_model_with_dropout_come_to_the_same_bits_as_none() {
 }
 
 #[test]
-fn what_draws_from_the_engines_generator_in_the_middle_of_a_step_is_noticed() {
+fn drawing_from_the_engines_generator_within_a_step_is_detected() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let alone = train(Vec::new());
     let draw = || drop(Tensor::<1>::random([3], Distribution::Default, &Device::flex()).into_data());

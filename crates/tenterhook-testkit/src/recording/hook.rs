@@ -1,26 +1,26 @@
-//! A controller that records every event.
+//! A hook that records every event.
 
-use tenterhook::hook::{Reply, reply};
+use tenterhook::hook::{EventResult, event_result};
 use tenterhook::{BoxError, Decision, Event, EventRef, Hook, HookResult, HookSpec, Policy, State, Tier};
 
-use super::tape::{Happening, Tape, raised};
+use super::call_log::{CallLog, InjectedAction, raise};
 
-/// A controller that records every event it gets, and decides what the tape asks for.
+/// A controller that records every event, and returns the decisions that a test injects.
 pub struct RecordingHook {
     name: String,
     source: String,
-    tape: Tape,
+    call_log: CallLog,
     policy: Policy,
     tier: Tier,
 }
 
 impl RecordingHook {
-    /// A hook of this name, whose errors abort the run.
+    /// A hook of this name, with the policy to abort the run on errors.
     #[must_use]
-    pub fn new(name: &str, tape: &Tape) -> RecordingHook {
+    pub fn new(name: &str, call_log: &CallLog) -> RecordingHook {
         let source = format!("hook:{name}");
         let (policy, tier) = (Policy::ABORT, Tier::User);
-        RecordingHook { name: name.to_owned(), source, tape: tape.clone(), policy, tier }
+        RecordingHook { name: name.to_owned(), source, call_log: call_log.clone(), policy, tier }
     }
 
     /// With another policy.
@@ -38,10 +38,10 @@ impl RecordingHook {
     fn record(&self, event: EventRef<'_>) -> Result<Decision, BoxError> {
         let batch = event.batch().map(|batch| (batch.index, batch.loader_index));
         let place = event.event().handler();
-        let happening = self.tape.record(&self.source, place, batch);
-        Ok(match raised(happening, &self.source, place)? {
-            Some(Happening::Stop) => Decision::stop("the tape says so"),
-            Some(Happening::EndEpoch) => Decision::end_epoch(),
+        let injected = self.call_log.record(&self.source, place, batch);
+        Ok(match raise(injected, &self.source, place)? {
+            Some(InjectedAction::Stop) => Decision::stop("injected by the test"),
+            Some(InjectedAction::EndEpoch) => Decision::end_epoch(),
             _ => Decision::CONTINUE,
         })
     }
@@ -50,22 +50,22 @@ impl RecordingHook {
 impl Hook for RecordingHook {
     fn spec(&self) -> HookSpec {
         let spec = HookSpec::controller(&self.name).policy(self.policy).tier(self.tier);
-        // Notices follow other events, and are no part of the order that scenarios record.
+        // Notices are not part of the order that scenarios compare.
         Event::ALL.iter().copied().filter(|event| *event != Event::Notice).fold(spec, HookSpec::wants)
     }
 
-    fn deliver(&mut self, event: EventRef<'_>) -> Reply {
+    fn deliver(&mut self, event: EventRef<'_>) -> EventResult {
         let decided = self.record(event);
-        // Where nothing can be decided, a decision of the tape has no effect.
-        if event.event().steers() { reply(decided) } else { reply(decided.map(|_| ())) }
+        // Events that take no decision ignore an injected one.
+        if event.event().steers() { event_result(decided) } else { event_result(decided.map(|_| ())) }
     }
 
     fn state_dict(&self) -> HookResult<State> {
-        self.tape.note(&self.source, "state_dict")?;
+        self.call_log.note(&self.source, "state_dict")?;
         Ok(State::of(1, &self.name)?)
     }
 
     fn load_state_dict(&mut self, _: &State) -> HookResult {
-        self.tape.note(&self.source, "load_state_dict")
+        self.call_log.note(&self.source, "load_state_dict")
     }
 }

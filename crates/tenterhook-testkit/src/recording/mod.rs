@@ -1,14 +1,16 @@
-//! The toy as module, data, strategy and hook that record every call on a [`Tape`], and in which anything can be made to
-//! happen.
+//! The toy as module, data, strategy and hook that record every call in a [`CallLog`]. A test can inject errors, panics and
+//! decisions into the calls.
 
+mod call_log;
+mod data;
 mod hook;
 mod module;
-mod others;
-mod seen;
-mod tape;
+mod shared_vec;
+mod strategy;
 
+pub use call_log::{CallLog, InjectedAction, RecordedCall};
+pub use data::RecordingData;
 pub use hook::RecordingHook;
 pub use module::RecordingModule;
-pub use others::{RecordingData, RecordingStrategy};
-pub use seen::Seen;
-pub use tape::{Call, Happening, Tape};
+pub use shared_vec::SharedVec;
+pub use strategy::RecordingStrategy;

@@ -1,14 +1,16 @@
-//! The toy module, recording everything that is asked of it.
+//! The toy module, with every call recorded.
 
-use tenterhook::module::{Horizon, LoadReport, Optimization, OptimizerState, Saved, Snapshot, Wanted};
+use tenterhook::module::{
+    Horizon, LoadReport, Optimization, OptimizerState, Snapshot, SnapshotData, SnapshotParts,
+};
 use tenterhook::tensor::ReadScalar;
 use tenterhook::toy::{Toy, ToyBatch, ToyLoss};
 use tenterhook::{
-    ClipRule, Cx, Entries, Failure, GradientsMut, Lr, ModelView, Module, ModuleResult, OptimizerSource,
-    Stage, StepOutput, TensorMap, TensorSource,
+    CheckpointEntries, ClipRule, Cx, Failure, GradientsMut, LrChange, ModelView, Module, ModuleResult,
+    OptimizerSource, Stage, StepOutput, TensorMap, TensorSource,
 };
 
-use super::tape::{Happening, Tape, raised};
+use super::call_log::{CallLog, InjectedAction, raise};
 
 const MODULE: &str = "module";
 
@@ -21,43 +23,42 @@ type Step = Box<
 >;
 type Handler = Box<dyn FnMut(&'static str, &mut Cx<'_, RecordingModule>)>;
 
-/// The toy module. It records every call, anything can be made to happen in it, and a test may write its training step.
+/// The toy module with every call recorded. A test can inject actions into the calls and replace the training step.
 pub struct RecordingModule {
     /// The toy that computes.
     pub toy: Toy,
-    /// What it was called for.
-    pub tape: Tape,
-    /// What it was told when its optimizers were made.
+    /// The recorded calls.
+    pub call_log: CallLog,
+    /// The argument of the last `configure_optimizers`.
     pub horizon: Horizon,
     automatic: bool,
-    /// It shows no tensors and logs no metrics of its own.
+    /// Shows no tensors and logs no metrics of its own.
     plain: bool,
-    /// What it gives to be saved panics when it is read.
-    torn: bool,
-    /// A stop asked for in a call without a context, made in the next one that has one.
-    wants_to_stop: bool,
+    snapshot_fails: bool,
+    /// A stop that was injected into a call without a context; requested in the next call that has one.
+    stop_pending: bool,
     step: Option<Step>,
     handler: Option<Handler>,
 }
 
 impl RecordingModule {
-    /// A module that computes what this toy computes.
+    /// A module that computes with this toy.
     #[must_use]
-    pub fn new(toy: Toy, tape: &Tape) -> RecordingModule {
+    pub fn new(toy: Toy, call_log: &CallLog) -> RecordingModule {
         RecordingModule {
             toy,
-            tape: tape.clone(),
+            call_log: call_log.clone(),
             horizon: Horizon::default(),
             automatic: true,
             plain: false,
-            torn: false,
-            wants_to_stop: false,
+            snapshot_fails: false,
+            stop_pending: false,
             step: None,
             handler: None,
         }
     }
 
-    /// With another training step than the toy's.
+    /// Replaces the toy's training step.
     #[must_use]
     pub fn with_step(
         mut self,
@@ -72,7 +73,7 @@ impl RecordingModule {
         self
     }
 
-    /// With this done in every handler and step that gets a context.
+    /// Calls this in every handler and step that gets a context.
     #[must_use]
     pub fn with_handler(
         mut self,
@@ -82,52 +83,52 @@ impl RecordingModule {
         self
     }
 
-    /// With a training step that steps the optimizers itself.
+    /// Switches to manual optimization.
     #[must_use]
     pub fn manual(mut self) -> RecordingModule {
         self.automatic = false;
         self
     }
 
-    /// Without tensors that it shows and metrics that it logs by itself.
+    /// Shows no tensors and logs no metrics of its own.
     #[must_use]
     pub fn plain(mut self) -> RecordingModule {
         self.plain = true;
         self
     }
 
-    /// With something to save that panics when it is read, on whatever thread that is.
+    /// Takes snapshots that panic when they are read.
     #[must_use]
-    pub fn torn(mut self) -> RecordingModule {
-        self.torn = true;
+    pub fn with_failing_snapshot(mut self) -> RecordingModule {
+        self.snapshot_fails = true;
         self
     }
 
-    /// A call that changes nothing.
+    /// Records a call that changes nothing.
     fn note(&self, place: &'static str) -> ModuleResult {
-        self.tape.note(MODULE, place)
+        self.call_log.note(MODULE, place)
     }
 
-    /// A call without a context, in which it can only fail.
+    /// Records a call without a context.
     fn act(&mut self, place: &'static str) -> ModuleResult {
-        let happening = raised(self.tape.record(MODULE, place, None), MODULE, place)?;
-        self.wants_to_stop |= happening == Some(Happening::Stop);
+        let injected = raise(self.call_log.record(MODULE, place, None), MODULE, place)?;
+        self.stop_pending |= injected == Some(InjectedAction::Stop);
         Ok(())
     }
 
-    /// A call with a context.
-    fn handle(&mut self, place: &'static str, cx: &mut Cx<'_, Self>) -> ModuleResult<Option<Happening>> {
-        let happening = self.tape.record(MODULE, place, Some((cx.batch_index(), cx.loader_index())));
+    /// Records a call with a context.
+    fn handle(&mut self, place: &'static str, cx: &mut Cx<'_, Self>) -> ModuleResult<Option<InjectedAction>> {
+        let injected = self.call_log.record(MODULE, place, Some((cx.batch_index(), cx.loader_index())));
         if let Some(handler) = &mut self.handler {
             handler(place, cx);
         }
-        if std::mem::take(&mut self.wants_to_stop) || happening == Some(Happening::Stop) {
-            cx.stop("the tape says so");
+        if std::mem::take(&mut self.stop_pending) || injected == Some(InjectedAction::Stop) {
+            cx.stop("injected by the test");
         }
-        if happening == Some(Happening::EndEpoch) {
+        if injected == Some(InjectedAction::EndEpoch) {
             cx.end_epoch();
         }
-        raised(happening, MODULE, place)
+        raise(injected, MODULE, place)
     }
 }
 
@@ -140,6 +141,25 @@ impl ModelView for RecordingModule {
     }
 }
 
+/// Methods that are recorded, and otherwise those of the toy.
+macro_rules! recorded_and_forwarded {
+    ($($method:ident($($argument:ident: $Argument:ty),*);)*) => {$(
+        fn $method(&mut self, $($argument: $Argument),*) -> ModuleResult {
+            self.act(stringify!($method))?;
+            self.toy.$method($($argument),*)
+        }
+    )*};
+}
+
+/// Methods that are recorded and do nothing else.
+macro_rules! recorded {
+    ($($method:ident($(_: $Argument:ty)?);)*) => {$(
+        fn $method(&mut self, $(_: $Argument)?) -> ModuleResult {
+            self.act(stringify!($method))
+        }
+    )*};
+}
+
 macro_rules! recording_module {
     ($($handler:ident)*) => {
         impl Module for RecordingModule {
@@ -148,7 +168,7 @@ macro_rules! recording_module {
             type Prediction = usize;
 
             fn training_step(&mut self, batch: &ToyBatch, cx: &mut Cx<'_, Self>) -> ModuleResult<StepOutput<ToyLoss>> {
-                if self.handle("training_step", cx)? == Some(Happening::Skip) {
+                if self.handle("training_step", cx)? == Some(InjectedAction::Skip) {
                     return Ok(StepOutput::NoLoss);
                 }
                 let Some(mut step) = self.step.take() else {
@@ -178,34 +198,22 @@ macro_rules! recording_module {
             fn automatic_optimization(&self) -> bool {
                 self.automatic
             }
-            fn configure_model(&mut self) -> ModuleResult {
-                self.act("configure_model")
-            }
             fn configure_optimizers(&mut self, horizon: Horizon) -> ModuleResult<Optimization> {
                 self.act("configure_optimizers")?;
                 self.horizon = horizon;
                 self.toy.configure_optimizers(horizon)
             }
-            fn optimizer_zero_grad(&mut self, optimizer: usize) -> ModuleResult {
-                self.act("optimizer_zero_grad")?;
-                self.toy.optimizer_zero_grad(optimizer)
+            recorded_and_forwarded! {
+                optimizer_zero_grad(optimizer: usize);
+                backward(loss: &ToyLoss, divide_by: f64);
+                clip_gradients(optimizer: usize, rule: ClipRule);
+                optimizer_step(optimizer: usize, keep_gradients: bool);
+                lr_scheduler_step(scheduler: usize, metric: Option<f64>);
+                change_lr(optimizer: usize, change: LrChange);
+                load_weights(weights: &TensorMap);
+                load_optimizer_state(state: &OptimizerState);
             }
-            fn backward(&mut self, loss: &ToyLoss, divide_by: f64) -> ModuleResult {
-                self.act("backward")?;
-                self.toy.backward(loss, divide_by)
-            }
-            fn clip_gradients(&mut self, optimizer: usize, rule: ClipRule) -> ModuleResult {
-                self.act("clip_gradients")?;
-                self.toy.clip_gradients(optimizer, rule)
-            }
-            fn optimizer_step(&mut self, optimizer: usize, keep_gradients: bool) -> ModuleResult {
-                self.act("optimizer_step")?;
-                self.toy.optimizer_step(optimizer, keep_gradients)
-            }
-            fn lr_scheduler_step(&mut self, scheduler: usize, metric: Option<f64>) -> ModuleResult {
-                self.act("lr_scheduler_step")?;
-                self.toy.lr_scheduler_step(scheduler, metric)
-            }
+            recorded! { configure_model(); setup(_: Stage); teardown(_: Stage); on_exception(_: &Failure); }
             fn gradients(&self, optimizer: Option<usize>) -> &dyn TensorSource {
                 self.toy.gradients(optimizer)
             }
@@ -218,36 +226,20 @@ macro_rules! recording_module {
             fn lr(&self, optimizer: usize) -> f64 {
                 self.toy.lr(optimizer)
             }
-            fn change_lr(&mut self, optimizer: usize, change: Lr) -> ModuleResult {
-                self.act("change_lr")?;
-                self.toy.change_lr(optimizer, change)
-            }
-            fn snapshot(&self, wanted: Wanted) -> ModuleResult<Snapshot> {
-                if self.torn {
-                    return Ok(Snapshot::new(|_| panic!("torn in two")));
+            fn snapshot(&self, wanted: SnapshotParts) -> ModuleResult<Snapshot> {
+                if self.snapshot_fails {
+                    return Ok(Snapshot::new(|_| panic!("the snapshot panics")));
                 }
-                let saved = Saved {
-                    weights: if wanted.weights { self.weights()? } else { TensorMap::default() },
-                    optimizers: if wanted.optimizers { self.optimizer_state()? } else { OptimizerState::default() },
-                    gradients: if wanted.gradients { self.gradients_state()? } else { TensorMap::default() },
-                };
+                let saved = SnapshotData::of(self, wanted)?;
                 Ok(Snapshot::new(move |_| Ok(saved)))
             }
             fn weights(&self) -> ModuleResult<TensorMap> {
                 self.note("weights")?;
                 self.toy.weights()
             }
-            fn load_weights(&mut self, weights: &TensorMap) -> ModuleResult {
-                self.act("load_weights")?;
-                self.toy.load_weights(weights)
-            }
             fn optimizer_state(&self) -> ModuleResult<OptimizerState> {
                 self.note("optimizer_state")?;
                 self.toy.optimizer_state()
-            }
-            fn load_optimizer_state(&mut self, state: &OptimizerState) -> ModuleResult {
-                self.act("load_optimizer_state")?;
-                self.toy.load_optimizer_state(state)
             }
             fn saves_gradients(&self) -> bool {
                 true
@@ -261,25 +253,16 @@ macro_rules! recording_module {
             fn load_matching(&mut self, weights: &TensorMap) -> ModuleResult<LoadReport> {
                 self.toy.load_matching(weights)
             }
-            fn setup(&mut self, _: Stage) -> ModuleResult {
-                self.act("setup")
-            }
-            fn teardown(&mut self, _: Stage) -> ModuleResult {
-                self.act("teardown")
-            }
-            fn on_save_checkpoint(&mut self, entries: &Entries) -> ModuleResult {
+            fn on_save_checkpoint(&mut self, entries: &CheckpointEntries) -> ModuleResult {
                 self.act("on_save_checkpoint")?;
                 Ok(entries.put("recording", &"was here")?)
             }
-            fn on_load_checkpoint(&mut self, entries: &Entries) -> ModuleResult {
+            fn on_load_checkpoint(&mut self, entries: &CheckpointEntries) -> ModuleResult {
                 self.act("on_load_checkpoint")?;
                 match entries.read::<String>("recording")?.as_deref() {
                     Some("was here") => Ok(()),
                     other => Err(format!("the checkpoint holds {other:?} of the module").into()),
                 }
-            }
-            fn on_exception(&mut self, _: &Failure) -> ModuleResult {
-                self.act("on_exception")
             }
             $(
                 fn $handler(&mut self, cx: &mut Cx<'_, Self>) -> ModuleResult {

@@ -1,4 +1,4 @@
-//! Every event reaches a hook, with what was given.
+//! Every event reaches a hook with the values that were set.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use serde_json::json;
 use tenterhook_core::*;
 use tenterhook_testkit::{NamedTensors, Rig};
 
-/// Notes the events it gets; made like any hook, with all handlers.
+/// Records the events that it receives, in all handlers.
 #[derive(Default)]
 struct Everything(Vec<(Event, Phase, Stage, Status)>);
 
@@ -18,8 +18,8 @@ macro_rules! note_everything {
         #[hook]
         impl Observer for Everything {
             $(fn $handler(&mut self, cx: &$Event) -> HookResult {
-                let moment = &cx.moment;
-                self.0.push((Event::$Event, moment.phase, moment.stage, moment.status));
+                let run_cx = &cx.run_cx;
+                self.0.push((Event::$Event, run_cx.phase, run_cx.stage, run_cx.status));
                 Ok(())
             })*
         }
@@ -39,7 +39,7 @@ fn every_event_is_delivered_by_value() {
 }
 
 #[test]
-fn an_event_says_what_is_usual_unless_it_is_given() {
+fn stage_phase_and_status_follow_from_the_event_by_default() {
     let mut rig = Rig::new(Everything::default());
     rig.setup();
     rig.on_sanity_check_start();
@@ -62,7 +62,7 @@ fn an_event_says_what_is_usual_unless_it_is_given() {
     assert_eq!(rig.hook().0, expected);
 }
 
-/// A closure that keeps what it was told, and the place where it is kept.
+/// A closure that records values, and the list of the values.
 fn keep<T: Send + 'static>() -> (Arc<Mutex<Vec<T>>>, impl Fn(T) + Send + 'static) {
     let kept = Arc::new(Mutex::new(Vec::new()));
     let copy = Arc::clone(&kept);
@@ -70,7 +70,7 @@ fn keep<T: Send + 'static>() -> (Arc<Mutex<Vec<T>>>, impl Fn(T) + Send + 'static
 }
 
 #[test]
-fn a_batch_shows_what_was_given() {
+fn a_batch_shows_the_set_values() {
     let (kept, note) = keep();
     let mut rig = Rig::new(closure::on_train_batch_start("batch", move |cx| {
         let (batch, tensors) = (&cx.batch, &cx.batch.tensors);
@@ -110,7 +110,7 @@ fn clipping_shows_both_norms_and_its_rule() {
 }
 
 #[test]
-fn the_model_and_the_run_show_what_was_given() {
+fn the_model_and_the_run_show_the_set_values() {
     let (kept, note) = keep();
     let mut rig = Rig::new(closure::on_fit_start("look", move |cx| {
         let group = &cx.optimizers().groups(0)[1];
@@ -135,7 +135,7 @@ fn the_model_and_the_run_show_what_was_given() {
 }
 
 #[test]
-fn ends_checkpoints_predictions_and_failures_show_what_was_given() {
+fn ends_checkpoints_predictions_and_failures_show_the_set_values() {
     #[derive(Default)]
     struct Ends(Vec<String>);
 

@@ -1,9 +1,9 @@
-//! What the rig shows of errors, panics and what came of them.
+//! Failures of a hook and their effects.
 
 use tenterhook_core::{
     BoxError, Controller, Decision, HookResult, Observer, Policy, Registration, StepEnd, TrainEnd, hook,
 };
-use tenterhook_testkit::{Effect, Rig};
+use tenterhook_testkit::{FailureEffect, Rig};
 
 struct Clumsy {
     falls: u32,
@@ -20,7 +20,7 @@ impl Observer for Clumsy {
     }
 }
 
-fn effects<H>(rig: &Rig<H>) -> Vec<Effect> {
+fn effects<H>(rig: &Rig<H>) -> Vec<FailureEffect> {
     rig.failures().iter().map(|failed| failed.effect).collect()
 }
 
@@ -36,13 +36,13 @@ fn an_observer_is_disabled_after_its_third_failure() {
     assert!(rig.is_enabled());
     rig.on_step_end();
     assert!(!rig.is_enabled());
-    assert_eq!(effects(&rig), [Effect::Warned, Effect::Warned, Effect::Disabled]);
+    assert_eq!(effects(&rig), [FailureEffect::Warned, FailureEffect::Warned, FailureEffect::Disabled]);
     assert!(!rig.on_step_end().delivered);
     assert_eq!(rig.hook().falls, 3);
 }
 
 #[test]
-fn a_panic_disables_and_the_hook_can_still_be_looked_at() {
+fn a_hook_disabled_by_a_panic_can_still_be_inspected() {
     let mut rig = Rig::new(Clumsy { falls: 7 });
     let reply = rig.on_train_end().clone();
     assert_eq!(
@@ -50,19 +50,19 @@ fn a_panic_disables_and_the_hook_can_still_be_looked_at() {
         Some("hook `clumsy` panicked in on_train_end (epoch 1, step 0): fell over")
     );
     assert!(rig.failures()[0].failure.panicked);
-    assert_eq!(effects(&rig), [Effect::Disabled]);
+    assert_eq!(effects(&rig), [FailureEffect::Disabled]);
     assert_eq!(rig.hook().falls, 7);
 }
 
 #[test]
-fn a_policy_given_at_registration_is_the_one_in_force() {
+fn the_policy_of_the_registration_is_applied() {
     let how =
         Registration { policy: Some(Policy::ABORT), name: Some("other".into()), ..Registration::default() };
     let mut rig = Rig::registered(Clumsy { falls: 0 }, how);
     let text = rig.on_step_end().failure.clone().expect("it fails");
     assert!(text.starts_with("hook `other` failed"), "{text}");
-    assert_eq!(effects(&rig), [Effect::Aborted]);
-    assert!(rig.is_enabled(), "the run ends, nobody is disabled");
+    assert_eq!(effects(&rig), [FailureEffect::Aborted]);
+    assert!(rig.is_enabled(), "an aborted run disables no hook");
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_hook_registered_as_disabled_receives_nothing() {
 }
 
 #[test]
-fn the_reason_for_stopping_is_at_hand() {
+fn the_reason_of_a_stop_is_available() {
     struct Stop;
     #[hook]
     impl Controller for Stop {

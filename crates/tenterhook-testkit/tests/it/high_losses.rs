@@ -1,9 +1,9 @@
-//! The twin of `test_custom_hook` in the guide that the kit was made for.
+//! The counterpart of `test_custom_hook` in the guide that the test kit implements.
 
 use std::time::Duration;
 
 use tenterhook_core::{Controller, Decision, Event, HookResult, TrainBatchEnd, TrainStart, hook};
-use tenterhook_testkit::{Fit, Rig};
+use tenterhook_testkit::{FitScript, Rig};
 
 struct HalveLr {
     threshold: f64,
@@ -62,15 +62,15 @@ fn low_losses_and_batches_without_one_do_not_count() {
 }
 
 #[test]
-fn a_whole_fit_can_be_played_and_looked_at_in_between() {
+fn a_fit_can_be_played_in_parts() {
     let script =
-        Fit::new(2, 8).losses(|batch| Some(if batch.is_multiple_of(2) { 1.0 } else { 6.0 })).script();
-    let middle = script.iter().position(|cue| cue.progress.epoch == 1).expect("there is a second epoch");
+        FitScript::new(2, 8).losses(|batch| Some(if batch.is_multiple_of(2) { 1.0 } else { 6.0 })).script();
+    let middle = script.iter().position(|entry| entry.progress.epoch == 1).expect("there is a second epoch");
     let mut rig = Rig::new(HalveLr::new(5.0));
     rig.play(&script[..middle]);
     assert_eq!(rig.hook().high_losses, 4);
     rig.play(&script[middle..]);
     assert_eq!(rig.hook().high_losses, 8);
     assert!(rig.decisions().is_empty());
-    assert_eq!(rig.replies().len(), script.len());
+    assert_eq!(rig.deliveries().len(), script.len());
 }

@@ -3,11 +3,11 @@
 use tenterhook_core::{
     Controller, Decision, HookResult, Key, LoadCheckpoint, SaveCheckpoint, State, StepEnd, TrainStart, hook,
 };
-use tenterhook_testkit::{Fit, Rig, check_resume};
+use tenterhook_testkit::{FitScript, Rig, check_resume};
 
 const DRAWS: Key<u64> = Key::new("draws");
 
-/// Stops at random; keeps its sum, its count on the board and a free entry in the checkpoint.
+/// Stops at random. It has a sum, a count on the blackboard and an entry in the checkpoint.
 #[derive(Default)]
 struct Gambler {
     sum: f64,
@@ -40,8 +40,8 @@ impl Controller for Gambler {
 }
 
 #[test]
-fn a_resumed_rig_goes_on_as_the_uninterrupted_one() {
-    let script = Fit::new(2, 6).script();
+fn a_resumed_rig_continues_as_the_uninterrupted_one() {
+    let script = FitScript::new(2, 6).script();
     let mut rig = Rig::new(Gambler::default());
     rig.seed(5);
     let middle = script.len() / 2;
@@ -58,8 +58,8 @@ fn a_resumed_rig_goes_on_as_the_uninterrupted_one() {
 }
 
 #[test]
-fn a_hook_that_forgets_its_state_is_found_out() {
-    let script = Fit::new(1, 6).script();
+fn a_hook_that_does_not_save_its_state_differs_after_a_resume() {
+    let script = FitScript::new(1, 6).script();
     let mut rig = Rig::new(Gambler { forgetful: true, ..Gambler::default() });
     rig.play(&script[..script.len() / 2]);
     let mut resumed = rig.resumed(Gambler::default());
@@ -69,7 +69,7 @@ fn a_hook_that_forgets_its_state_is_found_out() {
 }
 
 #[test]
-fn a_state_can_be_taken_and_given() {
+fn a_state_can_be_saved_and_loaded() {
     let mut rig = Rig::new(Gambler::default());
     rig.load_state_dict(&State::of(1, &2.5).unwrap());
     assert_eq!(rig.hook().sum, 2.5);
@@ -85,7 +85,7 @@ fn a_state_can_be_taken_and_given() {
 }
 
 #[test]
-fn free_entries_go_through_the_made_up_checkpoint() {
+fn entries_are_kept_in_the_simulated_checkpoint() {
     let mut rig = Rig::new(Gambler { sum: 1.5, ..Gambler::default() });
     rig.on_save_checkpoint();
     assert_eq!(rig.entries().read::<String>("gambler").unwrap().as_deref(), Some("1.5"));
@@ -95,15 +95,15 @@ fn free_entries_go_through_the_made_up_checkpoint() {
 }
 
 #[test]
-fn a_hook_that_forgets_is_found_and_told_where() {
+fn check_resume_reports_where_a_hook_without_state_differs() {
     let check = |forgetful: bool| {
         let make = move |_: &std::path::Path| {
             let mut rig = Rig::new(Gambler { forgetful, ..Gambler::default() });
             rig.seed(5);
             rig
         };
-        check_resume(&Fit::new(2, 3).validate(1).script(), make, |rig, cue| {
-            rig.cue(cue);
+        check_resume(&FitScript::new(2, 3).validate(1).script(), make, |rig, entry| {
+            rig.play_entry(entry);
         });
     };
     check(false);
@@ -114,7 +114,7 @@ fn a_hook_that_forgets_is_found_and_told_where() {
     assert!(told.starts_with(place), "{told}");
 }
 
-/// Writes its count at every step into a file, and into the state what it is told to.
+/// Appends its count to a file at every step. With `cuts` it truncates the file to the saved length on resume.
 struct Writer {
     path: std::path::PathBuf,
     cuts: bool,
@@ -147,13 +147,13 @@ impl Controller for Writer {
 }
 
 #[test]
-fn a_file_that_is_not_cut_back_is_found() {
+fn check_resume_detects_a_file_that_is_not_truncated() {
     let check = |cuts: bool| {
         let make = move |directory: &std::path::Path| {
             Rig::new(Writer { path: directory.join("steps.txt"), cuts, length: 0 })
         };
-        check_resume(&Fit::new(1, 4).script(), make, |rig, cue| {
-            rig.cue(cue);
+        check_resume(&FitScript::new(1, 4).script(), make, |rig, entry| {
+            rig.play_entry(entry);
         });
     };
     check(true);

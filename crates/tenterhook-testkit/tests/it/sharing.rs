@@ -1,7 +1,7 @@
-//! The board, the roster, and hooks beside the one under test.
+//! The blackboard, the roster, and other hooks.
 
 use tenterhook_core::{
-    Controller, Decided, Decision, Event, HookResult, Key, RosterRequest, StepEnd, closure, hook,
+    Controller, Decision, Event, HookDecision, HookResult, Key, RosterRequest, StepEnd, closure, hook,
 };
 use tenterhook_testkit::Rig;
 
@@ -25,9 +25,9 @@ impl Controller for Switch {
 }
 
 #[test]
-fn what_the_hook_asks_of_the_roster_is_recorded_and_carried_out() {
+fn roster_requests_are_recorded_and_carried_out() {
     let mut rig = Rig::new(Switch);
-    rig.beside(closure::on_step_end("other", |_| Decision::validate_now()));
+    rig.add_hook(closure::on_step_end("other", |_| Decision::validate_now()));
     for step in 1..=5 {
         rig.step(step).on_step_end();
     }
@@ -45,9 +45,9 @@ fn what_the_hook_asks_of_the_roster_is_recorded_and_carried_out() {
     assert_eq!(refused, ["there is no hook named `nobody`; there are: `switch`, `other`, `new`"]);
     assert!(!rig.is_enabled());
     let validate =
-        Decided { hook: "other".into(), event: Event::StepEnd, decision: Decision::validate_now() };
+        HookDecision { hook: "other".into(), event: Event::StepEnd, decision: Decision::validate_now() };
     // Not in step 2: it was disabled after step 1 and enabled after step 2.
-    assert_eq!(rig.others_decisions(), vec![validate; 4]);
+    assert_eq!(rig.other_decisions(), vec![validate; 4]);
     assert!(rig.decisions().is_empty());
 }
 
@@ -62,5 +62,5 @@ fn the_board_is_written_and_read_by_the_test() {
 #[test]
 #[should_panic(expected = "there is a hook named `switch` already")]
 fn two_hooks_of_one_name_are_refused() {
-    Rig::new(Switch).beside(Switch);
+    Rig::new(Switch).add_hook(Switch);
 }

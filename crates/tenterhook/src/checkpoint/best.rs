@@ -1,4 +1,4 @@
-//! The best checkpoint that the hooks of a run keep.
+//! The best checkpoint of a run.
 
 use std::path::{Path, PathBuf};
 
@@ -16,13 +16,13 @@ pub struct Best {
 }
 
 impl Best {
-    /// The one of these hooks, whose checkpoints are below `root`.
+    /// The best checkpoint of the first hook that has one; paths are relative to `root`.
     pub(crate) fn of(hooks: &HookRunner, root: &Path) -> Option<Best> {
         hooks.list().iter().find_map(|hook| {
             let checkpoint = hooks.hook::<Checkpoint>(&hook.name)?;
             let (path, score) = checkpoint.best()?;
             let score = checkpoint.monitor().map(str::to_owned).zip(score);
-            // The path of a hook with a directory of its own is absolute.
+            // It is absolute if the hook has a directory of its own.
             Some(Best { path: root.join(path), score })
         })
     }

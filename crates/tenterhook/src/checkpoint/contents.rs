@@ -1,4 +1,4 @@
-//! What `state.json` holds.
+//! The contents of a checkpoint.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,84 +7,84 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tenterhook_core::metrics::MetricsState;
 use tenterhook_core::plan::TRAIN_LOSS;
-use tenterhook_core::random::Positions;
+use tenterhook_core::random::RandomPositions;
 use tenterhook_core::runner::{HookStates, RunnerState};
 use tenterhook_core::{BoxError, Progress, State};
 
-use super::afterwards::Afterwards;
-use super::announcing::Announcement;
+use super::announcements::Announcement;
+use super::post_save::PostSave;
 use super::store::FORMAT;
 use crate::data::DataState;
 use crate::loops::Loop;
 use crate::losses::LossesState;
 use crate::module::{Module, OptimizerState};
-use crate::resume::{Loops, ResumePoint};
+use crate::resume::{ResumePoint, SavedLoopState};
 use crate::run::{FilePosition, Identity};
 use crate::tensors::TensorMap;
 
-/// Everything a checkpoint holds.
+/// The contents of a checkpoint: `state.json` and tensors.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Contents {
     /// The version of the format.
     pub format: u32,
-    /// Which save of the run this is; the newest has the largest.
+    /// The number of the save in its run; the newest has the largest.
     #[serde(default)]
     pub number: u64,
-    /// Only weights: nothing to resume from.
+    /// Whether it holds only weights, so that no run can resume from it.
     pub weights_only: bool,
-    /// Where the run stood.
+    /// The progress of the run.
     pub progress: Progress,
-    /// Where a resumed run continues.
+    /// The point of the loop at which a resumed run continues.
     pub resume_point: ResumePoint,
-    pub(crate) loops: Loops,
-    /// How long the run had taken.
+    pub(crate) loops: SavedLoopState,
+    /// The time that the run had taken.
     pub elapsed: Duration,
     /// The weights.
     #[serde(skip)]
     pub weights: TensorMap,
-    /// The gradients of an accumulation window that had not ended.
+    /// The gradients of an open accumulation window.
     #[serde(skip)]
     pub gradients: TensorMap,
     /// The state of optimizers and schedulers.
     pub optimizers: OptimizerState,
-    /// The state of the data module, where it has one.
+    /// The state of the data module, if it has one.
     #[serde(default)]
     pub data: Option<State>,
     /// The states of the hooks, by name.
     pub hooks: HookStates,
     /// The status of every hook.
     pub runner: RunnerState,
-    /// What hooks and module added.
+    /// The entries that hooks and module added in `on_save_checkpoint`.
     pub entries: BTreeMap<String, Value>,
-    /// The metrics.
+    /// The state of the metrics.
     pub metrics: MetricsState,
     /// The losses of the epoch so far.
     pub losses: LossesState,
-    /// The board.
+    /// The values on the board.
     pub board: BTreeMap<String, Value>,
-    /// The places on it that no observer may take from.
+    /// The keys of the board that observers may not take.
     #[serde(default)]
     pub board_kept: BTreeSet<String>,
-    /// The places whose value was taken away.
+    /// The keys of the board whose value was taken.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub board_taken: BTreeSet<String>,
-    /// Where the random streams stood.
-    pub streams: Positions,
+    /// The positions of the random streams.
+    pub streams: RandomPositions,
     /// The configuration of the run.
     #[serde(default)]
     pub config: Value,
-    /// Data, program and processor of the run.
+    /// The fingerprints of data, program and processor.
     #[serde(default)]
     pub identity: Identity,
-    /// How long the files of the run were.
-    #[serde(default)]
-    pub marks: Vec<FilePosition>,
-    /// The checkpoints that nobody has been told about yet, this one included.
+    /// The positions of the run's files.
+    #[serde(default, rename = "marks")]
+    pub file_positions: Vec<FilePosition>,
+    /// The checkpoints that are not announced yet, including this one.
     #[serde(default)]
     pub unannounced: Vec<Announcement>,
-    /// What is to be done once it is durable.
-    #[serde(default)]
-    pub afterwards: Afterwards,
+    /// The work to do once the checkpoint is durable.
+    #[serde(default, rename = "afterwards")]
+    pub post_save: PostSave,
 }
 
 impl Contents {
@@ -102,14 +102,14 @@ impl Contents {
 }
 
 impl<M: Module> Loop<M> {
-    /// Everything but tensors and what hooks and module add, as it is now.
+    /// The current contents, without tensors and entries.
     pub(super) fn contents(
         &mut self,
         hooks: HookStates,
         resume_point: ResumePoint,
     ) -> Result<Contents, BoxError> {
-        let marks = match &self.journal.recording {
-            Some(recording) => recording.recorder().marks()?,
+        let file_positions = match &self.journal.recording {
+            Some(recording) => recording.recorder().file_positions()?,
             None => Vec::new(),
         };
         Ok(Contents {
@@ -118,7 +118,7 @@ impl<M: Module> Loop<M> {
             weights_only: false,
             progress: self.state.progress,
             resume_point,
-            loops: self.loops(),
+            loops: self.saved_state(),
             elapsed: self.shared.elapsed(),
             weights: TensorMap::default(),
             gradients: TensorMap::default(),
@@ -130,14 +130,14 @@ impl<M: Module> Loop<M> {
             metrics: self.shared.metrics.state(),
             losses: self.values.losses.state(),
             board: self.shared.board.to_json()?,
-            board_kept: self.shared.board.kept_from_observers(),
+            board_kept: self.shared.board.protected_keys(),
             board_taken: self.shared.board.taken(),
             streams: self.shared.streams.borrow().positions(),
             config: self.shared.run.config.clone(),
             identity: self.journal.identity.clone(),
-            marks,
+            file_positions,
             unannounced: Vec::new(),
-            afterwards: Afterwards::default(),
+            post_save: PostSave::default(),
         })
     }
 }

@@ -1,4 +1,4 @@
-//! The checkpoint that a signal asks for.
+//! The emergency checkpoint, which is taken on a signal.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use crate::loops::Loop;
 use crate::module::Module;
 use crate::resume::ResumePoint;
 
-/// What must be known for a checkpoint that a signal asks for.
+/// The state for taking an emergency checkpoint.
 #[derive(Default)]
 pub(crate) struct Emergency {
-    /// A signal may come.
+    /// Whether the program watches signals.
     pub(crate) is_possible: bool,
-    /// One has come, so nothing is to be waited for.
+    /// A signal has arrived, so saves retry without pauses.
     pub(crate) hurry: Arc<AtomicBool>,
-    /// Everything but tensors as it was before the validation that is under way, where a signal may cut it short.
+    /// The contents without tensors before the current validation, which a signal may interrupt.
     pub(crate) before_validation: Option<Box<Contents>>,
-    /// The checkpoint has been taken.
+    /// Whether the checkpoint has been taken.
     taken: bool,
 }
 
 impl<M: Module> Loop<M> {
-    /// Takes a checkpoint because of a signal, once, where the run keeps checkpoints and has something to keep.
+    /// Takes the emergency checkpoint, once, if the run keeps checkpoints and has trained.
     pub(crate) fn save_emergency(&mut self, module: &mut M, point: ResumePoint) -> Result<(), Failure> {
-        self.ending.cut_short |= point.is_within_epoch();
+        self.ending.epoch_interrupted |= point.is_within_epoch();
         let nothing = self.state.progress.total_batches == 0 || !self.checkpointer.kept;
         if nothing || std::mem::replace(&mut self.checkpointer.emergency.taken, true) {
             return Ok(());
@@ -39,20 +39,15 @@ impl<M: Module> Loop<M> {
         let name = RelPath::new(format!("{EMERGENCY}epoch={epoch}-step={step}")).map_err(BoxError::from);
         let name = self.checked(name)?;
         let request = Save { path: Some(name.into()), ..Save::default() };
-        // An interrupted validation runs again whole, so the checkpoint is of before it.
-        match self
-            .checkpointer
-            .emergency
-            .before_validation
-            .take()
-            .filter(|_| point == ResumePoint::ValidationDue)
-        {
+        // An interrupted validation runs again from its start, so the checkpoint is of the state before it.
+        let before_validation = self.checkpointer.emergency.before_validation.take();
+        match before_validation.filter(|_| point == ResumePoint::ValidationDue) {
             Some(noted) => self.save_noted(module, &request, *noted),
             None => self.save_now(module, point, &request),
         }
     }
 
-    /// A signal may come while a validation runs, and then its beginning must be known.
+    /// Keeps the state before a validation, in case a signal interrupts it.
     pub(crate) fn note_before_validation(&mut self, phase: Phase) -> Result<(), Failure> {
         self.checkpointer.emergency.before_validation = None;
         if phase == Phase::Validate && self.checkpointer.kept && self.checkpointer.emergency.is_possible {
@@ -63,7 +58,7 @@ impl<M: Module> Loop<M> {
         Ok(())
     }
 
-    /// The emergency checkpoints of this run, if the directory is its own.
+    /// The emergency checkpoints of this run, if the directory belongs to it.
     pub(super) fn earlier_emergencies(&self) -> Result<Vec<CheckpointPath>, BoxError> {
         if self.journal.recording.is_none() {
             return Ok(Vec::new());

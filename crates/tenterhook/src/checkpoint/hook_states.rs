@@ -1,52 +1,58 @@
-//! Whether the states of hooks in a checkpoint can be loaded.
+//! Checking whether the hook states in a checkpoint can be loaded.
 
 use std::path::Path;
 
 use serde_json::Value;
 use tenterhook_core::{AnyHook, OnError, State, backtraces};
 
-use super::disk::read;
-use super::store::{STATE, Unreadable};
+use super::contents::Contents;
+use super::files::read;
+use super::store::{CheckpointError, STATE};
 use crate::config::HookTable;
 use crate::registry::Registry;
 
-/// What is wrong with the states of hooks in a whole checkpoint. The hooks are made as the checkpoint's configuration says,
-/// or with default options; those that this registry does not have are not checked.
+/// The problems of the hook states in a whole checkpoint. The hooks are built from the checkpoint's configuration or
+/// with default options; hooks that are not in this registry are not checked.
 #[must_use]
-pub fn hook_problems(path: &Path, registry: &Registry) -> Vec<Unreadable> {
-    let contents = match read(path) {
-        Ok(contents) => contents,
-        Err(error) => return vec![damaged(path, &error.to_string())],
-    };
-    let mut hooks = made(&contents.config, registry);
-    let mut problems = Vec::new();
-    for (name, state) in &contents.hooks {
-        let configured = hooks.iter_mut().find(|(of, ..)| of == name).map(|(_, hook, _)| hook);
-        let mut by_default = registry.hook(name, toml::Table::new()).ok();
-        let Some(hook) = configured.or(by_default.as_mut()) else { continue };
-        problems.extend(problem(path, name, hook, state));
+pub fn hook_problems(path: &Path, registry: &Registry) -> Vec<CheckpointError> {
+    with_contents(path, |contents| {
+        let mut hooks = build_hooks(&contents.config, registry);
+        let mut problems = Vec::new();
+        for (name, state) in &contents.hooks {
+            let configured = hooks.iter_mut().find(|(of, ..)| of == name).map(|(_, hook, _)| hook);
+            let mut by_default = registry.hook(name, toml::Table::new()).ok();
+            let Some(hook) = configured.or(by_default.as_mut()) else { continue };
+            problems.extend(problem(path, name, hook, state));
+        }
+        problems
+    })
+}
+
+/// The states in a checkpoint that hooks of this configuration cannot load and whose errors would end the run. They
+/// refuse a resume before it starts.
+#[must_use]
+pub fn refused_hook_states(path: &Path, config: &Value, registry: &Registry) -> Vec<CheckpointError> {
+    with_contents(path, |contents| {
+        let hooks = build_hooks(config, registry).into_iter();
+        let refused =
+            hooks.filter(|(.., on_error)| *on_error == OnError::Abort).filter_map(|(name, mut hook, _)| {
+                let state = contents.hooks.get(&name)?;
+                problem(path, &name, &mut hook, state)
+            });
+        refused.collect()
+    })
+}
+
+/// Checks the contents of a checkpoint, or returns why it cannot be read.
+fn with_contents(path: &Path, check: impl FnOnce(&Contents) -> Vec<CheckpointError>) -> Vec<CheckpointError> {
+    match read(path) {
+        Ok(contents) => check(&contents),
+        Err(error) => vec![damaged(path, &error.to_string())],
     }
-    problems
 }
 
-/// The states in a checkpoint that hooks of this configuration cannot load and whose errors end the run. A resume is
-/// refused for them before it starts.
-#[must_use]
-pub fn refused_hook_states(path: &Path, config: &Value, registry: &Registry) -> Vec<Unreadable> {
-    let contents = match read(path) {
-        Ok(contents) => contents,
-        Err(error) => return vec![damaged(path, &error.to_string())],
-    };
-    let hooks = made(config, registry).into_iter().filter(|(.., on_error)| *on_error == OnError::Abort);
-    let refused = hooks.filter_map(|(name, mut hook, _)| {
-        let state = contents.hooks.get(&name)?;
-        problem(path, &name, &mut hook, state)
-    });
-    refused.collect()
-}
-
-/// The hooks of a configuration, with their names and what their errors do.
-fn made(config: &Value, registry: &Registry) -> Vec<(String, AnyHook, OnError)> {
+/// The hooks of a configuration, with their names and error policies.
+fn build_hooks(config: &Value, registry: &Registry) -> Vec<(String, AnyHook, OnError)> {
     let tables = config.get("hooks").cloned().unwrap_or_default();
     let tables: Vec<HookTable> = serde_json::from_value(tables).unwrap_or_default();
     let mut hooks: Vec<(String, AnyHook, OnError)> = Vec::new();
@@ -60,11 +66,12 @@ fn made(config: &Value, registry: &Registry) -> Vec<(String, AnyHook, OnError)> 
     hooks
 }
 
-fn problem(path: &Path, name: &str, hook: &mut AnyHook, state: &State) -> Option<Unreadable> {
-    let loaded = if state.is_empty() { Ok(()) } else { backtraces::caught("", || hook.load_state(state)) };
+fn problem(path: &Path, name: &str, hook: &mut AnyHook, state: &State) -> Option<CheckpointError> {
+    let loaded =
+        if state.is_empty() { Ok(()) } else { backtraces::catch_panic("", || hook.load_state(state)) };
     loaded.err().map(|error| damaged(path, &format!("hooks.{name}: {error}")))
 }
 
-fn damaged(path: &Path, problem: &str) -> Unreadable {
-    Unreadable::damaged(&path.join(STATE), problem)
+fn damaged(path: &Path, problem: &str) -> CheckpointError {
+    CheckpointError::damaged(&path.join(STATE), problem)
 }

@@ -1,47 +1,32 @@
-//! The tensors of hooks' states, which lie beside `state.json` and not within it.
+//! The tensors in hook states, which a checkpoint keeps in a file of their own.
 
 use std::path::Path;
 
+use tenterhook_core::BoxError;
 use tenterhook_core::runner::HookStates;
-use tenterhook_core::{BoxError, NamedTensors};
 
-use super::disk::state_of;
+use super::files::state_of;
 use super::store::{self, HOOKS, WEIGHTS};
 use crate::tensors::TensorMap;
 
-/// The entry of a checkpoint that names the hook whose tensors are to be evaluated instead of the weights,
-/// such as an average of them.
+/// The entry with the name of the hook whose tensors are evaluated instead of the weights, such as their average.
 const EVALUATE_WITH: &str = tenterhook_core::state::EVALUATE_WITH;
 
-/// The tensors of hooks, by hook: they are shared with the hooks, so holding them copies nothing.
-pub(super) type Held = Vec<(String, NamedTensors)>;
-
-/// Takes the tensors out of the states.
-pub(super) fn take_held(states: &mut HookStates) -> Held {
-    let held = states.iter_mut().map(|(hook, state)| (hook.clone(), std::mem::take(&mut state.tensors)));
-    held.filter(|(_, tensors)| !tensors.is_empty()).collect()
-}
-
-/// The tensors as a checkpoint holds them: as `<hook>/<tensor>`.
-pub(super) fn read(held: Held) -> TensorMap {
+/// Moves the tensors out of the states and names them as a checkpoint does: `<hook>/<tensor>`.
+pub(super) fn take(states: &mut HookStates) -> TensorMap {
     let mut all = TensorMap::default();
-    for (hook, tensors) in held {
-        for (name, shape, values) in tensors.iter() {
+    for (hook, state) in states {
+        for (name, shape, values) in std::mem::take(&mut state.tensors).iter() {
             all.insert_f32(format!("{hook}/{name}"), shape, values);
         }
     }
     all
 }
 
-/// Takes the tensors out of the states, as a checkpoint holds them.
-pub(super) fn take(states: &mut HookStates) -> TensorMap {
-    read(take_held(states))
-}
-
-/// Gives the tensors back to the states that they were taken from.
+/// Moves tensors back into the states that they came from.
 pub(super) fn give_back(all: &TensorMap, states: &mut HookStates) -> Result<(), BoxError> {
     let mut hooks: Vec<_> = states.keys().cloned().collect();
-    // A hook's name may begin with another's.
+    // A hook's name may be the prefix of another's.
     hooks.sort_by_key(|hook| std::cmp::Reverse(hook.len()));
     for (full, tensor) in all.iter() {
         let owner = hooks.iter().find_map(|hook| Some((hook, full.strip_prefix(hook)?.strip_prefix('/')?)));
@@ -55,8 +40,8 @@ pub(super) fn give_back(all: &TensorMap, states: &mut HookStates) -> Result<(), 
     Ok(())
 }
 
-/// The weights of a checkpoint or a run as they were evaluated: where a hook averaged them for that, the
-/// average; else the weights themselves.
+/// The weights of a checkpoint or a run that were evaluated: the average that a hook kept for evaluation, or else
+/// the weights themselves.
 pub fn weights_to_evaluate(directory: &Path) -> Result<TensorMap, BoxError> {
     let weights = directory.join(WEIGHTS);
     // The directory of a run has weights and no state.
@@ -77,7 +62,7 @@ pub fn weights_to_evaluate(directory: &Path) -> Result<TensorMap, BoxError> {
 
 #[cfg(test)]
 mod tests {
-    use tenterhook_core::State;
+    use tenterhook_core::{NamedTensors, State};
 
     use super::*;
 

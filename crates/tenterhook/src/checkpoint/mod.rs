@@ -1,33 +1,35 @@
-//! Checkpoints: what they hold, how they are taken and written.
+//! Checkpoints: their contents, how they are taken and written.
 //!
 //! The training thread assembles a checkpoint (`saving.rs`) at one of the points from which a run can be resumed
 //! ([`ResumePoint`]), and the writer (`writer.rs`) makes it durable (`store/`) while training continues.
 //!
-//! - **Contents.** Besides weights, optimizers, schedules, hook states and random streams: the gradients of an open accumulation
-//!   window, the status of hooks, metrics that are not written yet, checkpoints that are not announced yet, pending saves, and the
-//!   lengths of the run's files. Configuration and fingerprints of data, program and processor are in it, too.
-//! - **Store.** It writes to a hidden name, syncs, writes a manifest with a BLAKE3 per file, syncs and exchanges names at one
-//!   instant; `latest` follows, and replaced checkpoints are removed last. All disk operations go through the trait `Disk`, so that
-//!   tests can fail, kill or cut the power at every one of them.
-//! - **Writer.** A thread for each save, one after the other. The training thread takes handles of shared tensors and continues.
-//!   The writer copies the numbers first, into memory of the last save, and then writes at the lowest priority. Large files bypass
-//!   the page cache.
-//! - **Numbers.** Checkpoints are numbered, and the newest whole one with the largest number is resumed. So a run that went back to
-//!   an older checkpoint does not resume its abandoned future.
-//! - **Announcements.** A checkpoint is announced with its own step, epoch and metrics, once it is durable. A resume announces those
-//!   again that were not announced, marked `again`.
-//! - **Signals.** After a signal only the emergency checkpoint is taken, before the ends. An interrupted validation runs again from
-//!   its start, so the state before it is noted.
-//! - **Removals.** A checkpoint names those that it replaces and is durable before they go, so a resumed run knows what it removed.
+//! - **Contents.** Besides weights, optimizers, schedules, hook states and random streams: the gradients of an open
+//!   accumulation window, the status of hooks, metrics that are not written yet, checkpoints that are not announced
+//!   yet, pending saves, and the lengths of the run's files. Configuration and fingerprints of data, program and
+//!   processor are in it, too.
+//! - **Store.** It writes to a hidden name, syncs, writes a manifest with a BLAKE3 per file, syncs and exchanges
+//!   names at one instant; `latest` follows, and replaced checkpoints are removed last. All disk operations go
+//!   through the trait `Disk`, so that tests can fail, kill or cut the power at every one of them.
+//! - **Writer.** A thread for each save, one after the other. The training thread takes handles of shared tensors and
+//!   continues. The writer copies the numbers first, into memory of the last save, and then writes at the lowest
+//!   priority. Large files bypass the page cache.
+//! - **Numbers.** Checkpoints are numbered, and the newest whole one with the largest number is resumed. So a run
+//!   that went back to an older checkpoint does not resume its abandoned future.
+//! - **Announcements.** A checkpoint is announced with its own step, epoch and metrics, once it is durable. A resume
+//!   announces those again that were not announced, marked `again`.
+//! - **Signals.** After a signal only the emergency checkpoint is taken, before the ends. An interrupted validation
+//!   runs again from its start, so the state before it is kept until it ends.
+//! - **Removals.** A checkpoint lists those that it replaces and is durable before they are removed, so a resumed run
+//!   knows which of them it removed.
 
-mod afterwards;
-mod announcing;
+mod announcements;
 mod best;
 mod contents;
-mod disk;
 mod emergency;
+mod files;
 mod hook_states;
 mod hook_tensors;
+mod post_save;
 mod ranks;
 mod roots;
 mod saving;
@@ -35,19 +37,20 @@ mod store;
 mod writer;
 
 pub use crate::resume::ResumePoint;
-pub use afterwards::Afterwards;
-pub(crate) use afterwards::LeftOpen;
-pub use announcing::Announcement;
+pub use announcements::Announcement;
 pub use best::Best;
 pub use contents::Contents;
-pub use disk::{problems, read, read_state};
+pub use files::{problems, read, read_state};
 pub use hook_states::{hook_problems, refused_hook_states};
 pub use hook_tensors::weights_to_evaluate;
+pub(crate) use post_save::PendingPostSave;
+pub use post_save::PostSave;
 pub use roots::{CheckpointPath, Save};
 pub(crate) use saving::Checkpointer;
-pub use saving::Requested;
+pub use saving::PendingSave;
 pub use store::{
-    About, Condition, FORMAT, Listed, Newest, OnUnreadable, Unreadable, WEIGHTS, list, newest_whole, verify,
+    CheckpointError, CheckpointSummary, FORMAT, Integrity, ListedCheckpoint, NewestCheckpoint, OnUnreadable,
+    WEIGHTS, list, newest_whole, verify,
 };
 pub(crate) use store::{LATEST, STATE, is_unreadable, largest_number, paths};
 

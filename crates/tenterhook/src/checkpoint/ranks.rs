@@ -1,60 +1,58 @@
-//! Saves on several ranks: rank 0 writes, and all of them learn at the same place what became of it.
+//! Saves with several ranks: rank 0 writes, and all ranks learn the result at the same place.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{BoxError, Failure};
 
-use super::afterwards::Removed;
-use super::announcing::Announcement;
-use super::writer::Done;
+use super::announcements::Announcement;
+use super::post_save::Removals;
+use super::writer::FinishedSave;
 use crate::loops::Loop;
 use crate::module::Module;
 
-/// What became of a save, as rank 0 tells the others.
+/// A [`FinishedSave`] as rank 0 sends it: with the checkpoints that it removed, or its error.
 #[derive(Serialize, Deserialize)]
-struct Told {
+struct SentSave {
     saved: Announcement,
     path: PathBuf,
     weights_only: bool,
-    /// Why it failed.
-    error: Option<String>,
-    removed: Vec<PathBuf>,
+    result: Result<Vec<PathBuf>, String>,
 }
 
-impl Told {
-    fn of(done: &Done) -> Told {
-        let Done { saved, path, weights_only, result } = done;
-        Told {
-            saved: saved.clone(),
-            path: path.clone(),
-            weights_only: *weights_only,
-            error: result.as_ref().err().map(ToString::to_string),
-            removed: result.as_ref().map(|removed| removed.removed.clone()).unwrap_or_default(),
-        }
+impl From<&FinishedSave> for SentSave {
+    fn from(save: &FinishedSave) -> SentSave {
+        let FinishedSave { saved, path, weights_only, result, .. } = save;
+        let result = result.as_ref().map(|removals| removals.removed.clone()).map_err(ToString::to_string);
+        SentSave { saved: saved.clone(), path: path.clone(), weights_only: *weights_only, result }
     }
+}
 
-    fn done(self) -> Done {
-        let Told { saved, path, weights_only, error, removed } = self;
-        let result = match error {
-            Some(error) => Err(BoxError::from(format!("rank 0 could not save a checkpoint: {error}"))),
-            None => Ok(Removed { removed, kept: Vec::new() }),
+impl From<SentSave> for FinishedSave {
+    fn from(SentSave { saved, path, weights_only, result }: SentSave) -> FinishedSave {
+        // Rank 0 shows the notices.
+        let result = match result {
+            Ok(removed) => Ok(Removals { removed, ..Removals::default() }),
+            Err(error) => Err(BoxError::from(format!("rank 0 could not save a checkpoint: {error}"))),
         };
-        Done { saved, path, weights_only, result }
+        FinishedSave { saved, path, weights_only, set_aside: Vec::new(), result }
     }
 }
 
 impl<M: Module> Loop<M> {
-    /// Call site `saves`: what became of the saves that rank 0 has finished.
-    pub(super) fn done_on_all(&mut self, done: Vec<Done>) -> Result<Vec<Done>, Failure> {
+    /// Call site `saves`: the results of the saves that rank 0 has finished.
+    pub(super) fn finished_on_all_ranks(
+        &mut self,
+        finished: Vec<FinishedSave>,
+    ) -> Result<Vec<FinishedSave>, Failure> {
         if !self.ranks.several {
-            return Ok(done);
+            return Ok(finished);
         }
-        let told: Vec<_> = done.iter().map(Told::of).collect();
-        let told = self.collective("saves", |ranks| ranks.broadcast("saves", &told))?;
+        let sent: Vec<_> = finished.iter().map(SentSave::from).collect();
+        let received = self.collective("saves", |ranks| ranks.broadcast("saves", &sent))?;
         if self.ranks.world.is_main() {
-            return Ok(done);
+            return Ok(finished);
         }
-        Ok(told.into_iter().map(Told::done).collect())
+        Ok(received.into_iter().map(FinishedSave::from).collect())
     }
 }

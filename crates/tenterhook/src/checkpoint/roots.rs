@@ -1,7 +1,7 @@
-//! The directories of checkpoints, and the paths below them that `state.json` holds.
+//! The directories in which a run keeps checkpoints, and paths below them.
 //!
-//! **Invariant.** Every path that is saved to, linked, removed or announced is a [`CheckpointPath`], whether a hook asks
-//! for it or a checkpoint holds it. [`Roots`] alone turns it into a path of the system.
+//! **Invariant.** Every path that is saved to, linked, removed or announced is a [`CheckpointPath`], whether it comes
+//! from a hook or from a checkpoint. Only [`Roots`] turns it into a path of the file system.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::module::Module;
 /// [effect](tenterhook_core::Effect::SaveCheckpoints). It cannot name anything outside of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointPath {
-    /// The hook in whose directory the checkpoint is; `None` is the checkpoints' root.
+    /// The hook that declares the directory; `None` for the checkpoints' root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<String>,
     /// The path below that directory.
@@ -41,14 +41,15 @@ pub struct Save {
     pub weights_only: bool,
     /// The checkpoints to remove once this one is durable.
     pub replaces: Vec<CheckpointPath>,
-    /// A link to point at it once it is durable.
+    /// A link to set to it once it is durable.
     pub link: Option<CheckpointPath>,
-    /// Its score where it is the best so far.
+    /// Its score if it is the best so far.
     #[serde(with = "tenterhook_core::number::option")]
     pub best_score: Option<f64>,
 }
 
-/// The directories in which a run keeps checkpoints. They come from the command line, the configuration and the program.
+/// The directories in which a run keeps checkpoints. They come from the command line, the configuration and the
+/// program.
 pub(crate) struct Roots {
     /// The run's directory, if it has one.
     run: Option<PathBuf>,
@@ -58,7 +59,7 @@ pub(crate) struct Roots {
 }
 
 impl Roots {
-    /// The checkpoints' root, in the run's directory if it has one, and the directories that hooks declare.
+    /// `own` is the checkpoints' root; `declared` are directories with the hooks that declare them.
     pub(super) fn new(run: Option<PathBuf>, own: PathBuf, declared: Vec<(String, PathBuf)>) -> Roots {
         Roots { run, own, declared }
     }
@@ -74,8 +75,8 @@ impl Roots {
         std::iter::once(self.own()).chain(declared)
     }
 
-    /// The path as a checkpoint holds it.
-    pub(super) fn name(&self, path: &Path) -> Result<CheckpointPath, BoxError> {
+    /// Interleave a path into one below a root. The error is for the hook that asked for it.
+    pub(super) fn checkpoint_path(&self, path: &Path) -> Result<CheckpointPath, BoxError> {
         self.find(&self.own.join(path)).ok_or_else(|| {
             format!(
                 "{} is not below {}, where this run keeps its checkpoints; save there, or declare the directory with \
@@ -87,7 +88,7 @@ impl Roots {
         })
     }
 
-    /// A path of the system as a checkpoint holds it, if it is below one of the directories.
+    /// Interleave a path into one below a root, if it is below one.
     fn find(&self, path: &Path) -> Option<CheckpointPath> {
         let declared = |(hook, directory): &(String, PathBuf)| {
             Some(CheckpointPath { hook: Some(hook.clone()), path: RelPath::of(path, directory)? })
@@ -96,10 +97,10 @@ impl Roots {
         own.or_else(|| self.declared.iter().find_map(declared))
     }
 
-    /// Whether a checkpoint is there. One whose directory is no longer declared is not; one that cannot be looked at is an
-    /// error.
+    /// Whether a checkpoint exists. `false` if its directory is no longer declared; an error if the file system
+    /// cannot tell.
     pub(crate) fn holds(&self, path: &CheckpointPath) -> Result<bool, BoxError> {
-        let Ok(place) = self.place(path) else { return Ok(false) };
+        let Ok(place) = self.resolve(path) else { return Ok(false) };
         match place.metadata() {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Err(error) => Err(format!("cannot read checkpoint {}: {error}", place.display()).into()),
@@ -107,13 +108,13 @@ impl Roots {
         }
     }
 
-    /// Sets aside those of these checkpoints that are in one of the directories. Returns what was done.
+    /// Sets aside the checkpoints that are in one of the directories. Returns a notice for each.
     pub(super) fn set_aside(&self, disk: &dyn Disk, paths: &[PathBuf]) -> Result<Vec<String>, BoxError> {
         let mut done = Vec::new();
-        // What lies elsewhere is known only by a link, which is not followed for writing.
+        // A checkpoint elsewhere was found by a link, and links are not followed for writing.
         for path in paths.iter().filter_map(|path| self.find(path)) {
             let path = self.for_writing(&path)?;
-            // It may be known by two paths.
+            // The list may have several paths to the same checkpoint.
             if !matches!(store::exists(&path), Ok(false)) {
                 let aside = store::set_aside(disk, &path)?;
                 let (path, aside) = (path.display(), aside.display());
@@ -123,13 +124,13 @@ impl Roots {
         Ok(done)
     }
 
-    /// Whether the directory of a path is still declared. Without its hook there is none.
-    pub(crate) fn knows(&self, path: &CheckpointPath) -> bool {
+    /// Whether the directory of a path is still declared. It is not if its hook is gone.
+    pub(crate) fn is_declared(&self, path: &CheckpointPath) -> bool {
         self.directory_of(path).is_ok()
     }
 
     /// The path for reading.
-    pub(crate) fn place(&self, path: &CheckpointPath) -> Result<PathBuf, BoxError> {
+    pub(crate) fn resolve(&self, path: &CheckpointPath) -> Result<PathBuf, BoxError> {
         Ok(path.path.below(self.directory_of(path)?))
     }
 
@@ -163,7 +164,7 @@ impl Roots {
 impl Save {
     /// Whether the directories of all paths are declared.
     pub(crate) fn is_known(&self, roots: &Roots) -> bool {
-        self.path.iter().chain(&self.replaces).chain(&self.link).all(|path| roots.knows(path))
+        self.path.iter().chain(&self.replaces).chain(&self.link).all(|path| roots.is_declared(path))
     }
 }
 
@@ -177,11 +178,11 @@ impl<M: Module> Loop<M> {
         Roots::new(run.directory.clone(), run.checkpoints.clone(), declared)
     }
 
-    /// Checks the paths of a request. In a rehearsal they stay below its scratch directory.
+    /// Checks the paths of a request. In a rehearsal they are moved below its scratch directory.
     pub(crate) fn checked_save(&self, request: &SaveRequest) -> Result<Save, BoxError> {
         let SaveRequest { path, weights_only, replaces, link, best_score } = request;
         let roots = self.roots();
-        let name = |path: &PathBuf| roots.name(&self.shared.run.contained(path));
+        let name = |path: &PathBuf| roots.checkpoint_path(&self.shared.run.contained(path));
         Ok(Save {
             path: path.as_ref().map(name).transpose()?,
             weights_only: *weights_only,
@@ -209,10 +210,10 @@ mod tests {
             ("/run/checkpoints/a", None, "a"),
             ("/srv/best/x/a", Some("far"), "x/a"),
         ] {
-            let named = roots().name(Path::new(text)).expect(text);
+            let named = roots().checkpoint_path(Path::new(text)).expect(text);
             assert_eq!((named.hook.as_deref(), named.path.as_str()), (hook, path));
             let absolute = Path::new("/run/checkpoints").join(text);
-            assert_eq!(roots().place(&named).expect(text), absolute.components().collect::<PathBuf>());
+            assert_eq!(roots().resolve(&named).expect(text), absolute.components().collect::<PathBuf>());
         }
         for text in [
             "..",
@@ -226,15 +227,15 @@ mod tests {
             "/run/checkpoints",
             "",
         ] {
-            assert!(roots().name(Path::new(text)).is_err(), "{text}");
+            assert!(roots().checkpoint_path(Path::new(text)).is_err(), "{text}");
         }
     }
 
     #[test]
     fn a_path_in_the_directory_of_a_hook_that_is_gone_means_nothing() {
         let path = CheckpointPath { hook: Some("gone".into()), path: RelPath::new("a").expect("a name") };
-        assert!(!roots().knows(&path));
-        let error = roots().place(&path).expect_err("nothing is meant").to_string();
+        assert!(!roots().is_declared(&path));
+        let error = roots().resolve(&path).expect_err("nothing is meant").to_string();
         assert_eq!(error, "hook `gone` declares no directory of its own for checkpoints");
     }
 }

@@ -1,4 +1,4 @@
-//! The threads that write checkpoints while training goes on.
+//! The threads that write checkpoints while training continues.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -12,86 +12,90 @@ use std::time::Duration;
 use tenterhook_core::{BoxError, NamedTensors, backtraces};
 use tenterhook_files::{Backoff, cannot};
 
-use super::afterwards::Removed;
-use super::announcing::Announcement;
+use super::announcements::Announcement;
 use super::contents::Contents;
-use super::disk;
+use super::files;
 use super::hook_tensors;
+use super::post_save::{Removals, set_aside_damaged};
 use super::store::{self, Disk, RealDisk};
-use crate::module::{Saved, Snapshot};
+use crate::module::{Snapshot, SnapshotData};
 use crate::run::EVENTS;
 use crate::tensors::{Buffers, TensorMap};
 
-/// How a failed save is tried again.
+/// The retries of a failed save.
 const BACKOFF: Backoff =
     Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(8), retries: 4 };
 
-/// Pauses are waited for in slices, so that they can be cut short.
+/// Pauses are slept in slices, so that they can be cut short.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// A checkpoint to be written.
-pub(super) struct Job {
-    /// How it is announced.
+/// A checkpoint to write.
+pub(super) struct SaveJob {
+    /// Its announcement.
     pub(super) saved: Announcement,
-    pub(super) places: Places,
+    pub(super) paths: SavePaths,
     pub(super) contents: Contents,
     pub(super) snapshot: Snapshot,
     pub(super) weights: Weights,
-    /// The run's directory, which the checkpoint's marks are about.
+    /// The run's directory, with the files that the checkpoint has positions of.
     pub(super) run: Option<PathBuf>,
-    /// It is tried several times.
+    /// Whether a failed attempt is retried.
     pub(super) retries: bool,
-    /// But at once, because the run ends.
+    /// Retries without pauses, because the run ends.
     pub(super) hurry: Arc<AtomicBool>,
 }
 
-/// Where a checkpoint goes.
-pub(super) struct Places {
+/// The paths of a save.
+pub(super) struct SavePaths {
     pub(super) path: PathBuf,
-    /// To be removed once it is durable.
+    /// The checkpoints to remove once this one is durable.
     pub(super) replaces: Vec<PathBuf>,
-    /// Links to be pointed at it then.
+    /// The link to set to it then.
     pub(super) link: Option<PathBuf>,
+    /// The link to the newest checkpoint, unless this one holds weights alone.
     pub(super) latest: Option<PathBuf>,
 }
 
-/// Whose weights a checkpoint holds.
+/// The source of a checkpoint's weights.
 pub(super) enum Weights {
-    /// The module's, with these in the place of some.
+    /// The module's weights, some of them replaced by these.
     Modules(NamedTensors),
-    /// Those that the module was trained with, while others are swapped in.
+    /// The trained weights, while others are swapped into the module.
     Own(Arc<TensorMap>),
 }
 
 impl Weights {
-    /// The module's as they are.
+    /// The module's weights, unchanged.
     pub(super) fn modules() -> Weights {
         Weights::Modules(NamedTensors::default())
     }
 }
 
-/// What became of it.
-pub(super) struct Done {
+/// The result of a save.
+pub(super) struct FinishedSave {
     pub(super) saved: Announcement,
     pub(super) path: PathBuf,
     pub(super) weights_only: bool,
-    /// What was removed for it.
-    pub(super) result: Result<Removed, BoxError>,
+    /// Notices of damaged checkpoints that were set aside because this save needed their names.
+    pub(super) set_aside: Vec<String>,
+    /// The removal of the checkpoints that it replaces.
+    pub(super) result: Result<Removals, BoxError>,
 }
 
-impl Job {
-    /// Writes the checkpoint. When its numbers have been brought over, and training no longer shares them, something
-    /// else may come first.
-    pub(super) fn carry_out(self, disk: &dyn Disk, buffers: &Buffers, first: impl FnOnce()) -> Done {
-        let Job { saved, places, mut contents, snapshot, weights, run, retries, hurry } = self;
-        let Places { path, replaces, link, latest } = places;
+impl SaveJob {
+    /// Writes the checkpoint. Calls `first` after it has copied the tensors that it shares with training, and before
+    /// it writes.
+    pub(super) fn run(self, disk: &dyn Disk, buffers: &Buffers, first: impl FnOnce()) -> FinishedSave {
+        let SaveJob { saved, paths, mut contents, snapshot, weights, run, retries, hurry } = self;
+        let SavePaths { path, replaces, link, latest } = paths;
         let weights_only = contents.weights_only;
-        let read = backtraces::caught("", || snapshot.read(buffers));
-        // Lengths that are asked for no more.
-        buffers.give_back();
+        let read = backtraces::catch_panic("", || snapshot.read(buffers));
+        // Some buffers may have lengths that are no longer needed.
+        buffers.free_unused();
         first();
+        let mut set_aside = Vec::new();
         let write = || -> Result<(), BoxError> {
-            let Saved { weights: mut modules, optimizers, gradients } = read?;
+            let SnapshotData { weights: mut modules, optimizers, gradients } = read?;
             contents.optimizers = optimizers;
             contents.gradients = gradients;
             contents.weights = match weights {
@@ -105,11 +109,14 @@ impl Job {
             };
             let hook_tensors = hook_tensors::take(&mut contents.hooks);
             let attempt = || -> Result<(), BoxError> {
-                sync_marks(disk, &contents, run.as_deref())?;
-                disk::write(disk, &path, &contents, &hook_tensors)?;
-                latest.iter().chain(&link).try_for_each(|link| store::point(disk, link, &path))
+                for name in [Some(&path), latest.as_ref(), link.as_ref()].into_iter().flatten() {
+                    set_aside.extend(set_aside_damaged(disk, name)?);
+                }
+                sync_marked_files(disk, &contents, run.as_deref())?;
+                files::write(disk, &path, &contents, &hook_tensors)?;
+                latest.iter().chain(&link).try_for_each(|link| store::set_link(disk, link, &path))
             };
-            // A run that ends has no time to wait, and tries again at once.
+            // A run that ends retries at once.
             let waits = || !hurry.load(Ordering::Relaxed);
             let backoff = if retries { BACKOFF } else { Backoff { retries: 0, ..BACKOFF } };
             let pause = |_: &BoxError, time: Duration| {
@@ -118,61 +125,61 @@ impl Job {
             };
             backoff.retry(attempt, pause).map_err(|(error, _)| error)
         };
-        let result = backtraces::caught("", write).map(|()| Removed::of(disk, replaces));
-        Done { saved, path, weights_only, result }
+        let result = backtraces::catch_panic("", write).map(|()| Removals::of(disk, replaces));
+        FinishedSave { saved, path, weights_only, set_aside, result }
     }
 }
 
-/// The lines that a checkpoint's marks speak of must outlive a power cut, as the checkpoint does.
-fn sync_marks(disk: &dyn Disk, contents: &Contents, run: Option<&Path>) -> Result<(), BoxError> {
+/// Syncs the files of the run up to the checkpoint's positions, so that a power cut does not lose them.
+fn sync_marked_files(disk: &dyn Disk, contents: &Contents, run: Option<&Path>) -> Result<(), BoxError> {
     let Some(run) = run else { return Ok(()) };
     let check = |path: &Path, synced: io::Result<()>| match synced {
-        // A file that was taken away is no reason to save nothing.
+        // A deleted file is no reason not to save.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         synced => synced.map_err(cannot("sync", path)),
     };
-    let marked = contents.marks.iter().map(|position| position.file.below(run));
-    // The journal says what earlier saves removed.
+    let marked = contents.file_positions.iter().map(|position| position.file.below(run));
+    // The journal records the checkpoints that earlier saves removed.
     for path in marked.chain([run.join(EVENTS)]) {
         check(&path, disk.sync_file(&path))?;
     }
-    // The directory, too: a file may be new in it.
+    // A file may be new in the directory.
     Ok(check(run, disk.sync_directory(run))?)
 }
 
-/// The writer: a thread for each save, one after the other.
+/// The writer: one thread per save, one after the other.
 ///
-/// A save begins as urgent as training is, to let go of the tensors that it shares with it: what training changes while
-/// they are shared it must copy. From then on it takes what training leaves of the machine.
+/// A save begins with the priority of training, to copy the tensors that it shares with training: training must copy
+/// a tensor that it changes while it is shared. Then it continues with the lowest priority.
 #[derive(Default)]
 pub(super) struct Writer {
-    running: VecDeque<JoinHandle<Done>>,
-    /// Ends with the save that was begun last.
+    running: VecDeque<JoinHandle<FinishedSave>>,
+    /// Disconnects when the last started save ends.
     before: Option<Receiver<()>>,
-    /// What saves copy into, each where the one before did.
+    /// The memory that saves copy into, reused by the next save.
     buffers: Buffers,
-    /// What was written here and now, because the run wants it so.
-    done: Vec<Done>,
+    /// Results of saves without a thread.
+    done: Vec<FinishedSave>,
 }
 
 impl Writer {
-    /// Writes a checkpoint: in the background, or now.
-    pub(super) fn start(&mut self, job: Job, background: bool) {
+    /// Writes a checkpoint in the background or, if `background` is false, before it returns.
+    pub(super) fn start(&mut self, job: SaveJob, background: bool) {
         if !background {
-            return self.done.push(job.carry_out(&RealDisk, &Buffers::default(), || ()));
+            return self.done.push(job.run(&RealDisk, &Buffers::default(), || ()));
         }
         let (until_it_ends, ends) = channel();
         let before = self.before.replace(ends);
-        // Several saves of one moment copy everything each; the memory of one is kept.
+        // Saves at the same time need memory of their own; only that of one is kept.
         let buffers = if self.running.is_empty() { self.buffers.clone() } else { Buffers::default() };
-        let (saved, path) = (job.saved.clone(), job.places.path.clone());
+        let (saved, path) = (job.saved.clone(), job.paths.path.clone());
         let weights_only = job.contents.weights_only;
-        let keep = backtraces::like_caller();
+        let keep = backtraces::inherit();
         let work = move || {
             let _keeping = keep();
-            let done = job.carry_out(&RealDisk, &buffers, || {
+            let done = job.run(&RealDisk, &buffers, || {
                 yield_to_training();
-                // It sends nothing: that it is gone is the news.
+                // Never sends; the disconnect is the signal.
                 let _ = before.map(|before| before.recv());
             });
             drop(until_it_ends);
@@ -182,31 +189,32 @@ impl Writer {
             Ok(thread) => self.running.push_back(thread),
             Err(error) => {
                 let error = format!("cannot start a thread to write checkpoint {}: {error}", path.display());
-                // The next one would not wait for those before this one.
+                // Otherwise the next save would not wait for the earlier ones.
                 self.done = self.finished(true);
-                self.done.push(Done { saved, path, weights_only, result: Err(error.into()) });
+                let result = Err(error.into());
+                self.done.push(FinishedSave { saved, path, weights_only, set_aside: Vec::new(), result });
             }
         }
     }
 
-    /// What has been done since the last call; all of it where that is waited for.
-    pub(super) fn finished(&mut self, wait: bool) -> Vec<Done> {
+    /// The saves that have finished since the last call; with `wait`, all of them.
+    pub(super) fn finished(&mut self, wait: bool) -> Vec<FinishedSave> {
         let mut done = std::mem::take(&mut self.done);
         while let Some(thread) = self.running.pop_front_if(|thread| wait || thread.is_finished()) {
-            // Its panics are caught where it writes.
+            // Panics are caught inside the thread.
             done.extend(thread.join());
         }
         done
     }
 }
 
-/// On Linux each thread has a priority of its own.
+/// Lowers the priority of this thread, where threads have their own (Linux).
 fn yield_to_training() {
     #[cfg(target_os = "linux")]
     let _ = rustix::process::nice(19);
 }
 
-/// A checkpoint that was begun is finished, whatever becomes of the run.
+/// Finishes all saves that were started.
 impl Drop for Writer {
     fn drop(&mut self) {
         self.finished(true);

@@ -1,83 +1,84 @@
-//! Holds a value against the schema of its type: everything that does not fit, in one pass.
+//! Validates a value against the JSON schema of its type, and finds all errors in one pass.
 //!
-//! The schema knows keys, types and words. What only the type itself knows, such as how a time is written, is found
-//! when the value is read, after everything else has been [mended](mend).
+//! The schema knows keys, types and words. What only the type knows, such as how a time is written, is found
+//! when the value is decoded, after all other errors have been [repaired](repair).
 
 use tenterhook_core::plan::nearest;
 use toml::{Table, Value};
 
-use super::read::{Fault, Misfit, unexpected};
-use super::schema::{Schema, aliases};
+use super::decode::{DecodeError, ErrorKind, owned, unexpected};
+use super::schema::{AdditionalKeys, Schema, aliases};
+use super::schema_words::{type_name, with_article};
 
-/// Reads a value and finds all that does not fit. The first part of the result is what is left without it, where
-/// that reads. `example`: options that work, which take the places of wrong ones.
+/// Decodes a value and finds all errors in it. The first part of the result is the value without what is
+/// wrong, if that can be decoded. Values of `example` replace wrong values of required options.
 pub(crate) fn read_all<T>(
     mut value: Value,
     schema: Schema<'_>,
     example: &Table,
-    read: &dyn Fn(Value) -> Result<T, Misfit>,
-) -> (Option<T>, Vec<Misfit>) {
-    let Checked { misfits: mut found, broken: mut mended, meant, .. } = check(&value, schema);
-    if !mended.iter().all(|path| mend(&mut value, schema, path, example)) {
-        return (None, found);
+    read: &dyn Fn(Value) -> Result<T, DecodeError>,
+) -> (Option<T>, Vec<DecodeError>) {
+    let Checker { mut errors, broken: mut repaired, intended, .. } = check(&value, schema);
+    if !repaired.iter().all(|path| repair(&mut value, schema, path, example)) {
+        return (None, errors);
     }
-    mended.extend(meant);
+    repaired.extend(intended);
     loop {
-        let misfit = match read(value.clone()) {
-            Ok(read) => return (Some(read), found),
-            Err(misfit) => misfit,
+        let error = match read(value.clone()) {
+            Ok(read) => return (Some(read), errors),
+            Err(error) => error,
         };
-        // What is wrong with a place that was mended is not the user's mistake.
-        let is_ours = |mended: &Vec<String>| match &misfit.also[..] {
-            [] => misfit.path.starts_with(mended) || mended.starts_with(&misfit.path),
-            keys => mended.first().is_some_and(|key| keys.contains(key)),
+        // An error at a repaired place may be caused by the repair.
+        let is_ours = |repaired: &Vec<String>| match &error.keys[..] {
+            [] => error.path.starts_with(repaired) || repaired.starts_with(&error.path),
+            keys => repaired.first().is_some_and(|key| keys.contains(key)),
         };
-        if let Some(path) = mended.iter().find(|path| is_ours(path)) {
+        if let Some(path) = repaired.iter().find(|path| is_ours(path)) {
             if restore(&mut value, path, example) {
                 continue;
             }
-            return (None, found);
+            return (None, errors);
         }
-        let path = misfit.path.clone();
-        found.push(misfit);
-        if !mend(&mut value, schema, &path, example) {
-            return (None, found);
+        let path = error.path.clone();
+        errors.push(error);
+        if !repair(&mut value, schema, &path, example) {
+            return (None, errors);
         }
-        mended.push(path);
+        repaired.push(path);
     }
 }
 
-/// Everything in a value that its schema does not allow.
-pub(crate) fn misfits(value: &Value, schema: Schema<'_>) -> Vec<Misfit> {
-    check(value, schema).misfits
+/// All errors in a value that its schema finds.
+pub(crate) fn errors(value: &Value, schema: Schema<'_>) -> Vec<DecodeError> {
+    check(value, schema).errors
 }
 
-fn check(value: &Value, schema: Schema<'_>) -> Checked {
-    let mut checked = Checked::default();
-    checked.value(value, schema);
-    checked
+fn check(value: &Value, schema: Schema<'_>) -> Checker {
+    let mut checker = Checker::default();
+    checker.value(value, schema);
+    checker
 }
 
 #[derive(Default)]
-struct Checked {
-    /// The steps to the value that is looked at.
+struct Checker {
+    /// The path to the current value.
     path: Vec<String>,
-    misfits: Vec<Misfit>,
-    /// The paths that must be mended before the rest reads.
+    errors: Vec<DecodeError>,
+    /// The paths that must be repaired before the rest can be decoded.
     broken: Vec<Vec<String>>,
-    /// The keys that misspelt ones were meant to be.
-    meant: Vec<Vec<String>>,
+    /// The paths of the keys that misspelt ones stand for.
+    intended: Vec<Vec<String>>,
 }
 
-impl Checked {
-    fn note(&mut self, fault: Fault) {
-        self.misfits.push(Misfit::new(self.path.clone(), fault));
+impl Checker {
+    fn report(&mut self, kind: ErrorKind) {
+        self.errors.push(DecodeError::new(self.path.clone(), kind));
         self.broken.push(self.path.clone());
     }
 
-    fn below(&mut self, step: &str, look: impl FnOnce(&mut Checked)) {
+    fn below(&mut self, step: &str, check: impl FnOnce(&mut Checker)) {
         self.path.push(step.to_owned());
-        look(self);
+        check(self);
         self.path.pop();
     }
 
@@ -86,21 +87,23 @@ impl Checked {
         let given = type_of(value);
         let fits = types.contains(&given) || given == "integer" && types.contains(&"number");
         match (value, types.as_slice()) {
-            (_, [one]) if !fits => self.note(Fault::wrong_type(unexpected(value), in_words(one))),
-            // Where one of several types can stand, the type that reads it says best what it expects.
+            (_, [one]) if !fits => {
+                self.report(ErrorKind::wrong_type(unexpected(value), with_article(type_name(one))));
+            }
+            // Where several types are allowed, the decoder describes best what it expects.
             _ if !fits => {}
             (Value::Integer(number), ["integer"]) if !schema.holds(*number) => {
-                self.note(Fault::wrong_value(unexpected(value), in_words("integer")));
+                self.report(ErrorKind::wrong_value(unexpected(value), with_article(type_name("integer"))));
             }
             (Value::String(word), ["string"]) => {
                 if let Some(known) = schema.words().filter(|known| !known.contains(&word.as_str())) {
-                    self.note(Fault::UnknownWord { word: word.clone(), known: owned(&known) });
+                    self.report(ErrorKind::UnknownWord { word: word.clone(), known: owned(&known) });
                 }
             }
             (Value::Array(items), _) => {
                 for (index, item) in items.iter().enumerate() {
                     if let Some(own) = schema.item(index) {
-                        self.below(&index.to_string(), |checked| checked.value(item, own));
+                        self.below(&index.to_string(), |checker| checker.value(item, own));
                     }
                 }
             }
@@ -111,95 +114,65 @@ impl Checked {
 
     fn table(&mut self, table: &Table, schema: Schema<'_>) {
         if let Some((tag, known)) = schema.tag() {
-            let given = table.get(tag);
-            let fault = match given {
-                None => Some(Fault::MissingKey(tag.to_owned())),
+            let kind = match table.get(tag) {
+                None => Some(ErrorKind::MissingKey(tag.to_owned())),
                 Some(Value::String(word)) if known.contains(&word.as_str()) => None,
                 Some(Value::String(word)) => {
-                    Some(Fault::UnknownWord { word: word.clone(), known: owned(&known) })
+                    Some(ErrorKind::UnknownWord { word: word.clone(), known: owned(&known) })
                 }
-                Some(other) => Some(Fault::wrong_type(unexpected(other), in_words("string"))),
+                Some(other) => {
+                    Some(ErrorKind::wrong_type(unexpected(other), with_article(type_name("string"))))
+                }
             };
-            if let Some(fault) = fault {
-                // Which keys are right depends on the tag, so without it nothing more can be said of the table.
-                self.below(tag, |checked| checked.misfits.push(Misfit::new(checked.path.clone(), fault)));
+            if let Some(kind) = kind {
+                // The valid keys depend on the tag.
+                self.below(tag, |checker| checker.errors.push(DecodeError::new(checker.path.clone(), kind)));
                 self.broken.push(self.path.clone());
                 return;
             }
         }
         let Some(shape) = schema.shape(table) else { return };
-        let (known, mut meant) = (|| shape.keys.iter().map(|(key, _)| *key), Vec::new());
+        let (known, mut intended) = (|| shape.keys.iter().map(|(key, _)| *key), Vec::new());
         for (key, value) in table {
             let own = shape.keys.iter().find(|(known, _)| known == key);
             let other = || shape.keys.iter().find(|(_, own)| aliases(own.json()).any(|alias| alias == key));
             let aliased = if own.is_none() { other() } else { None };
-            match (own.or(aliased), shape.others) {
+            match (own.or(aliased), shape.additional) {
                 (Some((name, _)), _) if aliased.is_some() && table.contains_key(*name) => {
                     let names = vec![(*name).to_owned(), key.clone()];
                     let path = [&self.path[..], &[(*name).to_owned()]].concat();
-                    self.misfits.push(Misfit::new(path, Fault::TwoNames(names)));
+                    self.errors.push(DecodeError::new(path, ErrorKind::TwoNames(names)));
                     self.broken.push([&self.path[..], std::slice::from_ref(key)].concat());
                 }
-                (Some((_, own)), _) => self.below(key, |checked| checked.value(value, *own)),
-                (None, Others::Any) => {}
-                (None, Others::Of(values)) => self.below(key, |checked| checked.value(value, values)),
-                (None, Others::None) => {
-                    let fault =
-                        Fault::UnknownKey { name: key.clone(), known: known().map(str::to_owned).collect() };
-                    self.below(key, |checked| checked.note(fault));
-                    meant.extend(nearest(key, known()));
+                (Some((_, own)), _) => self.below(key, |checker| checker.value(value, *own)),
+                (None, AdditionalKeys::Any) => {}
+                (None, AdditionalKeys::Of(values)) => self.below(key, |checker| checker.value(value, values)),
+                (None, AdditionalKeys::None) => {
+                    let known_keys = known().map(str::to_owned).collect();
+                    let kind = ErrorKind::UnknownKey { name: key.clone(), known: known_keys };
+                    self.below(key, |checker| checker.report(kind));
+                    intended.extend(nearest(key, known()));
                 }
             }
         }
         for key in shape.missing(table) {
-            self.below(key, |checked| {
-                // A misspelt key stands for the one that was meant.
-                if meant.contains(&key) {
-                    checked.broken.push(checked.path.clone());
+            self.below(key, |checker| {
+                // A misspelt key counts as the one it stands for.
+                if intended.contains(&key) {
+                    checker.broken.push(checker.path.clone());
                 } else {
-                    checked.note(Fault::MissingKey(key.to_owned()));
+                    checker.report(ErrorKind::MissingKey(key.to_owned()));
                 }
             });
         }
-        for key in meant {
-            self.below(key, |checked| checked.meant.push(checked.path.clone()));
+        for key in intended {
+            self.below(key, |checker| checker.intended.push(checker.path.clone()));
         }
     }
 }
 
-fn owned(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
-}
-
-/// The keys that a table has by its schema.
-pub(crate) struct Shape<'a> {
-    pub(crate) keys: Vec<(&'a str, Schema<'a>)>,
-    pub(crate) required: Vec<&'a str>,
-    pub(crate) others: Others<'a>,
-}
-
-/// Which keys a table takes besides those that its schema names.
-#[derive(Clone, Copy)]
-pub(crate) enum Others<'a> {
-    None,
-    Any,
-    Of(Schema<'a>),
-}
-
-impl<'a> Shape<'a> {
-    /// The required keys that a table lacks under all of their names.
-    fn missing(&self, table: &Table) -> Vec<&'a str> {
-        let has = |key: &str| {
-            let own = self.keys.iter().find(|(known, _)| *known == key);
-            let mut others = own.into_iter().flat_map(|(_, own)| aliases(own.json()));
-            table.contains_key(key) || others.any(|alias| table.contains_key(alias))
-        };
-        self.required.iter().copied().filter(|key| !has(key)).collect()
-    }
-}
-
-/// Takes a wrong value out, or puts something that fits in its place where something must stand.
-fn mend(value: &mut Value, schema: Schema<'_>, path: &[String], example: &Table) -> bool {
+/// Removes a wrong value, or replaces it by a valid one where a value is required.
+fn repair(value: &mut Value, schema: Schema<'_>, path: &[String], example: &Table) -> bool {
     let Some((step, rest)) = path.split_first() else { return false };
     let own = schema.step(step, value.as_table());
     let nothing = Table::new();
@@ -207,7 +180,7 @@ fn mend(value: &mut Value, schema: Schema<'_>, path: &[String], example: &Table)
         Value::Table(table) => {
             let required = schema.shape(table).is_some_and(|shape| shape.required.contains(&step.as_str()));
             if let (Some(child), Some(own), false) = (table.get_mut(step), own, rest.is_empty())
-                && mend(child, own, rest, &nothing)
+                && repair(child, own, rest, &nothing)
             {
                 return true;
             }
@@ -215,23 +188,22 @@ fn mend(value: &mut Value, schema: Schema<'_>, path: &[String], example: &Table)
                 table.remove(step);
                 return true;
             }
-            let instead = example.get(step).cloned().or_else(|| own?.stand_in());
+            let instead = example.get(step).cloned().or_else(|| own?.placeholder());
             instead.map(|instead| table.insert(step.clone(), instead)).is_some()
         }
         Value::Array(items) => {
             let item = step.parse::<usize>().ok().and_then(|index| items.get_mut(index));
             let (Some(item), Some(own)) = (item, own) else { return false };
-            if !rest.is_empty() && mend(item, own, rest, &nothing) {
+            if !rest.is_empty() && repair(item, own, rest, &nothing) {
                 return true;
             }
-            let instead = own.stand_in();
-            instead.map(|instead| *item = instead).is_some()
+            own.placeholder().map(|instead| *item = instead).is_some()
         }
         _ => false,
     }
 }
 
-/// Sets an option that was taken out and without which the others do not work as the example does.
+/// Sets a removed option to its value in the example, because the other options do not work without it.
 fn restore(value: &mut Value, path: &[String], example: &Table) -> bool {
     let (Value::Table(table), Some(key)) = (value, path.first()) else { return false };
     let Some(instead) = example.get(key).filter(|instead| table.get(key) != Some(*instead)) else {
@@ -241,7 +213,7 @@ fn restore(value: &mut Value, path: &[String], example: &Table) -> bool {
     true
 }
 
-/// The type of a value, as schemas call it.
+/// The type of a value in JSON schema.
 fn type_of(value: &Value) -> &'static str {
     match value {
         Value::String(_) => "string",
@@ -251,17 +223,5 @@ fn type_of(value: &Value) -> &'static str {
         Value::Datetime(_) => "date",
         Value::Array(_) => "array",
         Value::Table(_) => "object",
-    }
-}
-
-/// What people call a type.
-fn in_words(kind: &str) -> &'static str {
-    match kind {
-        "integer" => "a whole number",
-        "number" => "a number",
-        "boolean" => "true or false",
-        "array" => "a list",
-        "object" => "a table",
-        _ => "a text",
     }
 }

@@ -1,14 +1,13 @@
-//! The paths of classes in `[hooks_config]`: written with `::` or with dots, as one quoted key or as tables
-//! within tables.
+//! Class paths in `[hooks_config]`, written with `::` or with dots, as one quoted key or as nested tables.
 
 use toml::{Table, Value};
 
-/// A path as it is compared: written with `::` or with dots.
+/// The path with dots, for comparisons.
 pub(super) fn dotted(path: &str) -> String {
     path.replace("::", ".")
 }
 
-/// The options of a class, and the keys that lead to them.
+/// The options of a class, and the path to them.
 pub(super) fn options_of(class: &str, configs: &Table) -> Option<(Vec<String>, Table)> {
     let class = dotted(class);
     let tables = || configs.iter().filter_map(|(key, value)| Some((key, value.as_table()?)));
@@ -22,7 +21,7 @@ pub(super) fn options_of(class: &str, configs: &Table) -> Option<(Vec<String>, T
     })
 }
 
-/// The paths of everything that no class took.
+/// The paths of all options that belong to no class.
 pub(super) fn orphans(configs: &Table, taken: &[Vec<String>]) -> Vec<Vec<String>> {
     below(configs, taken, &[])
 }
@@ -45,7 +44,7 @@ fn below(table: &Table, taken: &[Vec<String>], parents: &[String]) -> Vec<Vec<St
     orphans
 }
 
-/// A whole path has separators; a part of one has none, and holds tables only.
+/// Whether a key is one part of a path: it has no separators, and only tables below it.
 fn is_part_of_a_path(key: &str, inner: &Table) -> bool {
     key == dotted(key) && !key.contains('.') && !inner.is_empty() && inner.values().all(Value::is_table)
 }

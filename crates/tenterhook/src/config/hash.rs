@@ -1,29 +1,28 @@
-//! The hash of a configuration: the same for the same values, however they are written.
+//! The hash of a configuration, which depends on its values only.
 
 use serde_json::{Map, Value, json};
 use toml::Table;
 
+use super::Config;
 use super::hooks::HookTable;
-use super::resolved::Resolved;
 use super::schema::{Schema, aliases};
 use super::secrets;
 
-impl Resolved {
-    /// The hash of what would run, as `blake3:…`. It does not depend on the order of keys, on comments, on
-    /// which layer a value comes from, on whether a default is written out, or on the form in which hooks are
-    /// written. It does depend on every value, except secrets and `runs_dir`, which says where and not what.
+impl Config {
+    /// The hash of the configuration, as `blake3:…`. It depends on all values except secrets and `runs_dir`.
+    /// It does not depend on the order of keys, comments, layers, written-out defaults, or the form in which
+    /// hooks are written.
     #[must_use]
     pub fn hash(&self) -> String {
-        of_json(&self.to_be_hashed())
+        hash_json(&self.hash_input())
     }
 
-    fn to_be_hashed(&self) -> Value {
+    fn hash_input(&self) -> Value {
         let own = secrets::without(self.options.clone(), Schema::new(&self.task_schema));
         let mut all: Map<String, Value> =
-            own.iter().map(|(key, value)| (key.clone(), in_json(value))).collect();
+            own.iter().map(|(key, value)| (key.clone(), to_json_value(value))).collect();
         let hooks = self.hooks.iter().zip(&self.hook_schemas);
-        let hooks: Vec<_> =
-            hooks.map(|(hook, schema)| hook_to_be_hashed(hook, Schema::new(schema))).collect();
+        let hooks: Vec<_> = hooks.map(|(hook, schema)| hook_hash_input(hook, Schema::new(schema))).collect();
         for (key, value) in [
             ("task", json!(self.task)),
             ("device", json!(self.device)),
@@ -36,52 +35,53 @@ impl Resolved {
     }
 }
 
-fn hook_to_be_hashed(hook: &HookTable, schema: Schema<'_>) -> Value {
+fn hook_hash_input(hook: &HookTable, schema: Schema<'_>) -> Value {
     let mut all = json!(hook.common);
-    let options = secrets::without(filled(hook.options.clone(), schema), schema);
+    let options = secrets::without(with_defaults(hook.options.clone(), schema), schema);
     for (key, value) in &options {
-        all[key] = in_json(value);
+        all[key] = to_json_value(value);
     }
     all
 }
 
-/// The table with the defaults of what is not set, each option under its own name and of its own type.
-pub(super) fn filled(mut table: Table, schema: Schema<'_>) -> Table {
+/// Adds the defaults of unset options, replaces aliases, and converts integers where the option is a
+/// floating-point number.
+pub(super) fn with_defaults(mut table: Table, schema: Schema<'_>) -> Table {
     for (key, own) in schema.keys(Some(&table)) {
         let aliased = aliases(own.json()).find_map(|alias| table.remove(alias));
         let Some(value) = table.remove(key).or(aliased).or_else(|| own.default()) else { continue };
-        let value = of_its_type(value, own);
+        let value = coerced(value, own);
         table.insert(key.to_owned(), value);
     }
     table
 }
 
-fn of_its_type(value: toml::Value, own: Schema<'_>) -> toml::Value {
+fn coerced(value: toml::Value, own: Schema<'_>) -> toml::Value {
     match value {
-        toml::Value::Table(inner) => toml::Value::Table(filled(inner, own)),
+        toml::Value::Table(inner) => toml::Value::Table(with_defaults(inner, own)),
         toml::Value::Array(items) => toml::Value::Array(match own.items() {
-            Some(of_items) => items.into_iter().map(|item| of_its_type(item, of_items)).collect(),
+            Some(of_items) => items.into_iter().map(|item| coerced(item, of_items)).collect(),
             None => items,
         }),
-        // `lr = 1` is `lr = 1.0` where only a number is meant.
+        // `lr = 1` means `lr = 1.0`.
         toml::Value::Integer(number) if own.is_number() => toml::Value::Float(number as f64),
         other => other,
     }
 }
 
-/// TOML as JSON, with what JSON has no number for.
-fn in_json(value: &toml::Value) -> Value {
+/// TOML as JSON. JSON has no infinity and no NaN, so these become objects.
+fn to_json_value(value: &toml::Value) -> Value {
     match value {
         toml::Value::Float(number) if !number.is_finite() => json!({ "number": number.to_string() }),
-        toml::Value::Array(items) => items.iter().map(in_json).collect(),
+        toml::Value::Array(items) => items.iter().map(to_json_value).collect(),
         toml::Value::Table(table) => {
-            Value::Object(table.iter().map(|(key, value)| (key.clone(), in_json(value))).collect())
+            Value::Object(table.iter().map(|(key, value)| (key.clone(), to_json_value(value))).collect())
         }
         simple => json!(simple),
     }
 }
 
-/// JSON on one line, without spaces, its keys in order.
+/// JSON on one line, without spaces, with sorted keys.
 fn canonical(value: &Value) -> String {
     match value {
         Value::Object(entries) => {
@@ -96,13 +96,13 @@ fn canonical(value: &Value) -> String {
     }
 }
 
-/// The hash of a configuration that is JSON, whatever the order of its keys.
-pub(crate) fn of_json(value: &Value) -> String {
-    of_bytes(canonical(value).as_bytes())
+/// The hash of JSON, independent of the order of keys.
+pub(crate) fn hash_json(value: &Value) -> String {
+    hash_bytes(canonical(value).as_bytes())
 }
 
-/// The hash of some bytes, as it is written in `run.json`.
-pub(crate) fn of_bytes(bytes: &[u8]) -> String {
+/// The hash of bytes, as in `run.json`.
+pub(crate) fn hash_bytes(bytes: &[u8]) -> String {
     format!("blake3:{}", blake3::hash(bytes).to_hex())
 }
 
@@ -111,13 +111,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hash_is_the_one_that_everybody_computes() {
+    fn the_hash_is_that_of_other_blake3_programs() {
         let empty = "blake3:af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
-        assert_eq!(of_bytes(b""), empty);
+        assert_eq!(hash_bytes(b""), empty);
     }
 
     #[test]
-    fn canonical_json_has_its_keys_in_order_and_no_spaces() {
+    fn canonical_json_has_sorted_keys_and_no_spaces() {
         let value = json!({ "b": [1, 0.1, 1.0, 1e-7], "a": { "d": null, "c": "\"x\"\n" } });
         assert_eq!(canonical(&value), r#"{"a":{"c":"\"x\"\n","d":null},"b":[1,0.1,1.0,1e-7]}"#);
     }

@@ -1,23 +1,22 @@
-//! `[[hooks]]`: what every hook has, and the hook's own options.
+//! `[[hooks]]` tables.
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{AnyHook, HookRunner, Registration, RosterError};
 use toml::{Table, Value};
 
-use super::check::read_all;
-use super::keys::{HOOK_KEYS, HookKeys};
-use super::read::read;
+use super::decode::read;
+use super::hook_keys::{HOOK_KEYS, HookKeys};
+use super::messages::{TableContext, free_name};
 use super::schema::{Schema, schema_of};
 use super::tree::USE;
-use super::words::{Place, free_name};
 use crate::problems::Problem;
 use crate::registry::Registry;
 use crate::trainer::Trainer;
 
-/// One `[[hooks]]` table.
+/// A `[[hooks]]` table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HookTable {
-    /// What every hook has.
+    /// The keys that all hooks have.
     #[serde(flatten)]
     pub common: HookKeys,
     /// The hook's own options.
@@ -25,33 +24,33 @@ pub struct HookTable {
     pub options: Table,
 }
 
-/// Where a hook was written.
+/// Where a hook is location.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Written {
+pub(crate) struct HookLocation {
     /// The dotted key of its table.
     pub(crate) key: String,
-    /// The dotted key of what says which hook it is.
-    pub(crate) which: String,
+    /// The dotted key of the value that names the hook.
+    pub(crate) name_key: String,
 }
 
-impl Written {
-    /// In the `[[hooks]]` table of this number.
-    pub(crate) fn in_hooks(index: usize) -> Written {
-        Written { key: format!("hooks.{index}"), which: format!("hooks.{index}.{USE}") }
+impl HookLocation {
+    /// The `[[hooks]]` table at this index.
+    pub(crate) fn in_hooks(index: usize) -> HookLocation {
+        HookLocation { key: format!("hooks.{index}"), name_key: format!("hooks.{index}.{USE}") }
     }
 
-    /// The keys that every hook has and that can stand in this table.
+    /// The keys of all hooks that are allowed in this table.
     fn common_keys(&self) -> Vec<&'static str> {
         let in_hooks = self.key.starts_with("hooks.");
-        let of_a_class = self.which.contains(".hook_classes.");
-        let stands = |key: &str| in_hooks || !(key == USE || key == "enabled" && !of_a_class);
-        HOOK_KEYS.iter().copied().filter(|key| stands(key)).collect()
+        let of_a_class = self.name_key.contains(".hook_classes.");
+        let is_allowed = |key: &str| in_hooks || !(key == USE || key == "enabled" && !of_a_class);
+        HOOK_KEYS.iter().copied().filter(|key| is_allowed(key)).collect()
     }
 
-    /// A problem of the hook's table as one of the whole configuration.
+    /// Moves a problem of the hook's table into the whole configuration.
     pub(crate) fn problem(&self, problem: Problem) -> Problem {
         if problem.key == USE {
-            Problem { key: self.which.clone(), ..problem }
+            Problem { key: self.name_key.clone(), ..problem }
         } else {
             problem.below(&self.key)
         }
@@ -59,7 +58,7 @@ impl Written {
 }
 
 impl HookTable {
-    /// Makes the hook and registers it. A second one of a kind is numbered.
+    /// Builds the hook and registers it. The names of further hooks of the same kind are numbered.
     pub fn register(&self, trainer: &mut Trainer, registry: &Registry) -> Result<(), Problem> {
         let hook = registry.hook(&self.common.use_, &self.options).map_err(|error| error.at(""))?;
         if let Some(problem) = self.common.problems(&hook).into_iter().next() {
@@ -81,16 +80,17 @@ impl HookTable {
         self.common.has(key) || self.options.contains_key(key)
     }
 
-    /// The name under which the hook is registered beside others with these names.
+    /// The name under which the hook is registered, given the names that are taken.
     pub(crate) fn registered_name(&self, hook: &AnyHook, taken: &[String]) -> String {
-        // A second one of a kind needs a name of its own, and the order in the file is a stable one.
+        // Numbering is stable, because it follows the order in the file.
         let own = || free_name(hook.name(), |name| !taken.iter().any(|taken| taken == name));
         self.common.name.clone().unwrap_or_else(own)
     }
 
-    /// Reads the table of a hook and tries it out: its keys, the hook's options, its name among the others.
+    /// Reads the table of a hook and checks its keys, its options and its name. `others` has the hooks before
+    /// it.
     pub(crate) fn read(
-        written: &Written,
+        location: &HookLocation,
         table: &Table,
         registry: &Registry,
         others: &mut HookRunner,
@@ -98,47 +98,40 @@ impl HookTable {
     ) -> Option<HookTable> {
         let (mut common, options): (Table, Table) =
             table.clone().into_iter().partition(|(key, _)| HOOK_KEYS.contains(&key.as_str()));
-        let called = table.get(USE).and_then(Value::as_str);
-        if let Some(registered) = called.and_then(|name| registry.hook_named(name)) {
-            common.insert(USE.to_owned(), Value::String(registered.name.to_owned()));
+        let name = table.get(USE).and_then(Value::as_str);
+        let entry = name.and_then(|name| registry.hook_named(name));
+        if let Some(entry) = entry {
+            common.insert(USE.to_owned(), Value::String(entry.name.to_owned()));
         }
-        let called = called.map_or_else(|| "[[hooks]]".to_owned(), |name| format!("hook `{name}`"));
-        let listed = table.get(USE).and_then(Value::as_str).and_then(|name| registry.hook_named(name));
-        let (keys, also) = (schema_of::<HookKeys>(), written.common_keys());
-        let own = Schema::new(listed.map_or(&keys, |listed| listed.schema));
-        let place = Place { key: &written.key, called, also: &also, schema: own };
+        let called = name.map_or_else(|| "[[hooks]]".to_owned(), |name| format!("hook `{name}`"));
+        let (keys, also) = (schema_of::<HookKeys>(), location.common_keys());
         let schema = Schema::new(&keys);
-        let of_keys = Place { called: place.called.clone(), schema, ..place };
+        let of_keys = TableContext { key: &location.key, called, also: &also, schema };
+        let own = entry.map_or(schema, |entry| Schema::new(entry.schema));
+        let of_options = TableContext { called: of_keys.called.clone(), schema: own, ..of_keys };
         let before = found.len();
-        let (common, misfits) = read_all(Value::Table(common), schema, &Table::new(), &read::<HookKeys>);
-        found.extend(misfits.iter().map(|misfit| of_keys.problem(misfit)));
-        let (common, says_which) = (common?, table.get(USE).is_some_and(Value::is_str));
-        if !says_which {
-            return None;
-        }
-        let maker = match registry.hook_maker(&common.use_) {
-            Ok(maker) => maker,
+        let common = of_keys.read(Value::Table(common), &read::<HookKeys>, found)?;
+        // If `use` is not a text, that is reported already.
+        name?;
+        let factory = match registry.hook_factory(&common.use_) {
+            Ok(factory) => factory,
             Err(problem) => {
-                found.push(written.problem(problem.below(USE)));
+                found.push(location.problem(problem.below(USE)));
                 return None;
             }
         };
-        let (hook, misfits) = maker.try_out(options.clone());
-        found.extend(misfits.iter().map(|misfit| place.problem(misfit)));
+        let (hook, errors) = factory.try_build(options.clone());
+        found.extend(errors.iter().map(|error| of_options.problem(error)));
         let hook = hook?;
-        found.extend(common.problems(&hook).into_iter().map(|problem| written.problem(problem)));
+        found.extend(common.problems(&hook).into_iter().map(|problem| location.problem(problem)));
         if found.len() > before {
             return None;
         }
         let table = HookTable { common, options };
         let how = table.registration(&hook, &names(others.list()));
-        match others.register(hook, how) {
-            Ok(()) => Some(table),
-            Err(error) => {
-                found.push(written.problem(taken(&error)));
-                None
-            }
-        }
+        let registered = others.register(hook, how);
+        registered.map_err(|error| found.push(location.problem(taken(&error)))).ok()?;
+        Some(table)
     }
 }
 
@@ -147,5 +140,5 @@ fn names(hooks: Vec<tenterhook_core::HookInfo>) -> Vec<String> {
 }
 
 fn taken(error: &RosterError) -> Problem {
-    Problem::new("name", error.what()).fixed(error.fix())
+    Problem::new("name", error.what()).with_fix(error.fix())
 }

@@ -1,4 +1,4 @@
-//! `[hooks_config]`: hooks as flags and tables, beside `[[hooks]]`.
+//! `[hooks_config]`: hooks as flags and tables, an alternative to `[[hooks]]`.
 //!
 //! ```toml
 //! [hooks_config]
@@ -8,8 +8,9 @@
 //! hook_configs."my_crate::MyHook" = { threshold = 5.0 }
 //! ```
 //!
-//! It comes to the same tables as `[[hooks]]`, after those: first the classes, then the built-ins in the
-//! order in which [`HooksConfig`] has them. The tables also take the keys that every hook has.
+//! It is converted to `[[hooks]]` tables, which follow those of the file: first the classes, then the
+//! built-ins in the order of [`HooksConfig`]. The tables may also have the keys of
+//! [`HookKeys`](super::HookKeys).
 
 use std::collections::BTreeMap;
 
@@ -20,59 +21,59 @@ use toml::{Table, Value};
 
 use super::check::read_all;
 use super::class_paths::{self, dotted, options_of};
-use super::hooks::Written;
-use super::read::{Fault, read};
+use super::decode::{ErrorKind, read};
+use super::hooks::HookLocation;
+use super::messages::TableContext;
 use super::schema::{Schema, schema_of};
 use super::tree::{Kind, Node, Origin, USE};
-use super::words::Place;
 use crate::problems::Problem;
 use crate::registry::Registry;
 
-/// The table's key.
+/// The key of the table.
 pub(crate) const HOOKS_CONFIG: &str = "hooks_config";
 
 /// The keys of `[hooks_config]`.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct HooksConfig {
-    /// Hooks of your own, by the paths under which they are registered. They run before the built-ins.
+    /// User-defined hooks, by their registered paths. They run before the built-in hooks.
     hook_classes: Vec<String>,
-    /// The options of those hooks, by the same paths.
+    /// Options of the hooks in `hook_classes`, by their paths.
     #[schemars(with = "BTreeMap<String, serde_json::Map<String, serde_json::Value>>")]
     hook_configs: Table,
-    /// Whether start, epochs and end are logged.
+    /// Enable the `logging` hook.
     enable_logging_hook: Option<bool>,
-    /// Whether the gradients are watched.
+    /// Enable the `gradient_monitor` hook.
     enable_gradient_monitor: Option<bool>,
-    /// How the gradients are watched.
+    /// Options of the `gradient_monitor` hook.
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     gradient_monitor_config: Option<Table>,
-    /// Whether checkpoints are saved.
+    /// Enable the `checkpoint` hook.
     enable_model_checkpoint_hook: Option<bool>,
-    /// Which checkpoints are saved, and when.
+    /// Options of the `checkpoint` hook.
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     model_checkpoint_config: Option<Table>,
-    /// Whether training stops when a metric stops improving.
+    /// Enable the `early_stopping` hook.
     enable_early_stopping_hook: Option<bool>,
-    /// Which metric, and how long it may take.
+    /// Options of the `early_stopping` hook.
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     early_stopping_config: Option<Table>,
-    /// Whether the learning rates are logged.
+    /// Enable the `lr_monitor` hook.
     enable_lr_monitor: Option<bool>,
-    /// What is logged of the optimizers, and how often.
+    /// Options of the `lr_monitor` hook.
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     lr_monitor_config: Option<Table>,
 }
 
-/// A built-in hook with its flag and its table.
+/// A built-in hook with the keys of its flag and its options.
 pub(crate) struct BuiltIn {
     pub(crate) hook: &'static str,
     pub(crate) flag: &'static str,
-    /// The key of its options; `logging` has none.
+    /// The key of its options; `logging` has no options.
     pub(crate) table: Option<&'static str>,
 }
 
-/// The built-ins, in the order in which they are registered.
+/// The built-ins, in registration order.
 pub(crate) const BUILT_INS: [BuiltIn; 5] = [
     BuiltIn { hook: "logging", flag: "enable_logging_hook", table: None },
     BuiltIn {
@@ -93,13 +94,13 @@ pub(crate) const BUILT_INS: [BuiltIn; 5] = [
     BuiltIn { hook: "lr_monitor", flag: "enable_lr_monitor", table: Some("lr_monitor_config") },
 ];
 
-/// The flag of a hook, and the key of its options, where it has them.
+/// The keys of a hook's flag and options.
 pub(crate) fn flags_of(hook: &str) -> Vec<&'static str> {
     let of_it = BUILT_INS.iter().filter(|built_in| built_in.hook == hook);
     of_it.flat_map(|built_in| std::iter::once(built_in.flag).chain(built_in.table)).collect()
 }
 
-/// The hook whose options stand under this key.
+/// The hook whose options have this key.
 pub(crate) fn of_table(key: &str) -> Option<&'static str> {
     BUILT_INS.iter().find(|built_in| built_in.table == Some(key)).map(|built_in| built_in.hook)
 }
@@ -109,30 +110,30 @@ pub(crate) fn has_key(key: &str) -> bool {
     Schema::new(&schema_of::<HooksConfig>()).all_keys().contains(&key)
 }
 
-/// The table of one hook, as if it had been written under `[[hooks]]`.
-pub(crate) struct Draft {
-    pub(crate) written: Written,
+/// The table of a hook, as under `[[hooks]]`.
+pub(crate) struct HookDraft {
+    pub(crate) location: HookLocation,
     pub(crate) table: Table,
 }
 
-/// Reads `[hooks_config]` into the tables it stands for. A flag without a table is about the hooks of its kind
-/// that stand already, where there are some.
+/// Converts `[hooks_config]` to hook tables. A flag without a table switches the `existing` hooks of its
+/// kind, if there are any.
 pub(crate) fn drafts(
     node: &Node,
-    standing: &mut [Draft],
+    existing: &mut [HookDraft],
     registry: &Registry,
     found: &mut Vec<Problem>,
-) -> Vec<Draft> {
+) -> Vec<HookDraft> {
     let schema = schema_of::<HooksConfig>();
     let schema = Schema::new(&schema);
-    let (config, misfits) = read_all(node.value(), schema, &Table::new(), &read::<HooksConfig>);
-    let place = Place { key: HOOKS_CONFIG, called: "[hooks_config]".into(), also: &[], schema };
-    found.extend(misfits.iter().map(|misfit| match &misfit.fault {
-        Fault::UnknownKey { name, .. } => written_elsewhere(place.problem(misfit), name, registry),
-        _ => place.problem(misfit),
+    let (config, errors) = read_all(node.value(), schema, &Table::new(), &read::<HooksConfig>);
+    let context = TableContext { key: HOOKS_CONFIG, called: "[hooks_config]".into(), also: &[], schema };
+    found.extend(errors.iter().map(|error| match &error.kind {
+        ErrorKind::UnknownKey { name, .. } => with_hook_fix(context.problem(error), name, registry),
+        _ => context.problem(error),
     }));
     let Some(config) = config else { return Vec::new() };
-    let mut drafts = Drafts { node, standing, registry, found, all: Vec::new() };
+    let mut drafts = HookDrafts { node, existing, registry, found, all: Vec::new() };
     drafts.classes(&config);
     let tables = [
         (config.enable_logging_hook, None),
@@ -147,8 +148,8 @@ pub(crate) fn drafts(
     drafts.all
 }
 
-/// An unknown key that speaks of a hook: how that hook is written.
-fn written_elsewhere(problem: Problem, key: &str, registry: &Registry) -> Problem {
+/// Adds a fix to an unknown key that names a hook.
+fn with_hook_fix(problem: Problem, key: &str, registry: &Registry) -> Problem {
     let (table, flag) = (key.strip_suffix("_config"), key.strip_prefix("enable_"));
     let Some(hook) = table.or(flag.map(|flag| flag.strip_suffix("_hook").unwrap_or(flag))) else {
         return problem;
@@ -164,75 +165,76 @@ fn written_elsewhere(problem: Problem, key: &str, registry: &Registry) -> Proble
     }
 }
 
-struct Drafts<'a> {
+struct HookDrafts<'a> {
     node: &'a Node,
-    standing: &'a mut [Draft],
+    existing: &'a mut [HookDraft],
     registry: &'a Registry,
     found: &'a mut Vec<Problem>,
-    all: Vec<Draft>,
+    all: Vec<HookDraft>,
 }
 
-impl Drafts<'_> {
+impl HookDrafts<'_> {
     fn classes(&mut self, config: &HooksConfig) {
         let (classes, configs) = (&config.hook_classes, &config.hook_configs);
         let mut taken = Vec::new();
         for (index, class) in classes.iter().enumerate() {
             if class.is_empty() {
-                // It did not read, which has been told.
+                // It could not be decoded, which is reported already.
                 continue;
             }
-            let which = format!("{HOOKS_CONFIG}.hook_classes.{index}");
+            let name_key = format!("{HOOKS_CONFIG}.hook_classes.{index}");
             if classes[..index].iter().any(|earlier| dotted(earlier) == dotted(class)) {
-                let problem = Problem::new(which, format!("`{class}` is in `hook_classes` twice"));
+                let problem = Problem::new(name_key, format!("`{class}` is in `hook_classes` twice"));
                 self.found.push(problem.fix("write the second one as a [[hooks]] table"));
                 continue;
             }
             let (path, mut table) =
                 options_of(class, configs).unwrap_or_else(|| (vec![class.clone()], Table::new()));
-            let written = Written { key: format!("{HOOKS_CONFIG}.hook_configs.{}", path.join(".")), which };
+            let location =
+                HookLocation { key: format!("{HOOKS_CONFIG}.hook_configs.{}", path.join(".")), name_key };
             taken.push(path);
-            if self.says_which(&written, &table, "the class says which hook it is; take it away") {
+            if self.has_use(&location, &table, "the class names the hook; remove `use`") {
                 continue;
             }
             table.insert(USE.to_owned(), Value::String(class.clone()));
-            self.all.push(Draft { written, table });
+            self.all.push(HookDraft { location, table });
         }
         for orphan in class_paths::orphans(configs, &taken) {
-            self.found.push(nobodys(&orphan, classes));
+            self.found.push(orphan_problem(&orphan, classes));
         }
     }
 
     fn built_in(&mut self, built_in: &BuiltIn, enabled: Option<bool>, table: Option<Table>) {
         let BuiltIn { hook, flag, table: key } = built_in;
-        let which = format!("{HOOKS_CONFIG}.{flag}");
-        let key = key.map_or_else(|| which.clone(), |key| format!("{HOOKS_CONFIG}.{key}"));
-        let written = Written { key, which };
+        let name_key = format!("{HOOKS_CONFIG}.{flag}");
+        let key = key.map_or_else(|| name_key.clone(), |key| format!("{HOOKS_CONFIG}.{key}"));
+        let location = HookLocation { key, name_key };
         let enabled = match (enabled, &table) {
             (Some(enabled), Some(_)) => enabled,
             (Some(enabled), None) => {
-                if self.switched(hook, enabled) || !(enabled || self.needs_nothing(hook)) {
+                if self.switch_existing(hook, enabled) || !(enabled || self.works_without_options(hook)) {
                     return;
                 }
                 enabled
             }
             (None, None) => return,
             (None, Some(_)) => {
-                // A flag that does not read has been told about.
+                // A flag that cannot be decoded is reported already.
                 if self.node.child(flag).is_none() {
                     let message = format!("there are options for `{hook}`, but `{flag}` is not set");
                     let fix = format!("set `{flag} = true`, or `false` to keep it switched off");
-                    self.found.push(Problem::of_key(written.key, message).fix(fix));
+                    self.found.push(Problem::of_key(location.key, message).fix(fix));
                 }
                 return;
             }
         };
         let mut table = table.unwrap_or_default();
-        if self.says_which(&written, &table, &format!("`{flag}` says which hook it is; take it away")) {
+        if self.has_use(&location, &table, &format!("`{flag}` names the hook; remove `use`")) {
             return;
         }
         if table.contains_key("enabled") {
             let problem =
-                Problem::of_key(format!("{}.enabled", written.key), format!("`enabled` is `{flag}` here"));
+                Problem::of_key(format!("{}.enabled", location.key), format!("`enabled` is `{flag}` here"));
             self.found.push(problem.fix(format!("set `{flag}`")));
             return;
         }
@@ -240,13 +242,13 @@ impl Drafts<'_> {
         if !enabled {
             table.insert("enabled".to_owned(), Value::Boolean(false));
         }
-        self.all.push(Draft { written, table });
+        self.all.push(HookDraft { location, table });
     }
 
-    /// Switches the hooks of this kind that stand already; whether there are any.
-    fn switched(&mut self, hook: &str, enabled: bool) -> bool {
+    /// Switches the existing hooks of this kind, and returns whether there are any.
+    fn switch_existing(&mut self, hook: &str, enabled: bool) -> bool {
         let mut any = false;
-        for draft in self.standing.iter_mut() {
+        for draft in self.existing.iter_mut() {
             if draft.table.get(USE).and_then(Value::as_str) == Some(hook) {
                 draft.table.insert("enabled".to_owned(), Value::Boolean(enabled));
                 any = true;
@@ -255,24 +257,24 @@ impl Drafts<'_> {
         any
     }
 
-    /// Whether a hook can be made without options, so that it can be listed as switched off.
-    fn needs_nothing(&self, hook: &str) -> bool {
+    /// Whether a hook can be built without options, so that it can be registered as disabled.
+    fn works_without_options(&self, hook: &str) -> bool {
         self.registry.hook(hook, Table::new()).is_ok()
     }
 
-    /// Whether the options name a hook themselves, which is not theirs to say.
-    fn says_which(&mut self, written: &Written, table: &Table, fix: &str) -> bool {
+    /// Whether the options have the key `use`, which is an error.
+    fn has_use(&mut self, location: &HookLocation, table: &Table, fix: &str) -> bool {
         let says = table.contains_key(USE);
         if says {
-            let problem = Problem::of_key(format!("{}.{USE}", written.key), "`use` cannot stand here");
+            let problem = Problem::of_key(format!("{}.{USE}", location.key), "`use` is not allowed here");
             self.found.push(problem.fix(fix));
         }
         says
     }
 }
 
-/// Options for which there is no class.
-fn nobodys(path: &[String], classes: &[String]) -> Problem {
+/// The problem of options without a class.
+fn orphan_problem(path: &[String], classes: &[String]) -> Problem {
     let key = path.join(".");
     let class = path.join("::");
     let message = format!("`{class}` has options here, but it is not in `hook_classes`");
@@ -284,23 +286,23 @@ fn nobodys(path: &[String], classes: &[String]) -> Problem {
     Problem::of_key(format!("{HOOKS_CONFIG}.hook_configs.{key}"), message).fix(fix)
 }
 
-/// Gives hooks that have no table of their own one in the tree, so that what is missing in it is shown where
-/// the hook is named.
-pub(crate) fn stand_in(tree: &mut Node, written: &Written) {
-    let origin = match tree.origin_of(&written.which) {
+/// Adds an empty table to the tree for a hook without one, so that problems of missing options are shown
+/// where the hook is named.
+pub(crate) fn add_missing_table(tree: &mut Node, location: &HookLocation) {
+    let origin = match tree.origin_of(&location.name_key) {
         (origin, true) => origin.clone(),
         (_, false) => Origin::Default,
     };
     let Kind::Table(top) = &mut tree.kind else { return };
     let Some(Node { kind: Kind::Table(entries), .. }) = top.get_mut(HOOKS_CONFIG) else { return };
-    let key = written.key.strip_prefix(HOOKS_CONFIG).unwrap_or_default().trim_start_matches('.');
+    let key = location.key.strip_prefix(HOOKS_CONFIG).unwrap_or_default().trim_start_matches('.');
     let empty = || Node::empty_table(origin.clone());
     let Some(class) = key.strip_prefix("hook_configs.") else {
         entries.entry(key.to_owned()).or_insert_with(empty);
         return;
     };
     let configs = entries.entry("hook_configs".to_owned()).or_insert_with(empty);
-    if configs.follow(class).is_none()
+    if configs.lookup(class).is_none()
         && let Kind::Table(configs) = &mut configs.kind
     {
         configs.insert(class.to_owned(), empty());

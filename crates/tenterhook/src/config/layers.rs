@@ -1,56 +1,57 @@
-//! The layers of a configuration, from the lowest to the highest: the task's defaults, the file, the
-//! environment, `--set`.
+//! The layers of a configuration, from the lowest to the highest: the task's defaults, the file, environment
+//! variables, `--set`.
 
 use std::path::Path;
 
-use tenterhook_files::{SMALL_FILE, read_named_text};
+use tenterhook_files::{SMALL_FILE, read_input_text};
 use toml::Value;
 use toml::de::{DeTable, DeValue};
 
-use super::located::{located, position};
-use super::tree::{Kind, Node, Origin, USE, Unreadable};
+use super::key_path::{position, resolve_path};
+use super::tree::{Kind, Node, Origin, ParseError, USE};
 use crate::problems::masking::FileText;
-use crate::problems::render::{Places, file_error};
+use crate::problems::render::{SourceMap, file_error};
 use crate::problems::{ConfigError, Problem};
 use crate::registry::Registry;
 
-/// What an environment variable begins with to be ours.
+/// The prefix of our environment variables.
 pub(crate) const PREFIX: &str = "TENTER__";
 
 /// Reads a file into a tree.
-pub(crate) fn file(path: &Path) -> Result<(Node, Places), ConfigError> {
+pub(crate) fn file(path: &Path) -> Result<(Node, SourceMap), ConfigError> {
     let shown = path.display().to_string();
-    let text = read_named_text(path, SMALL_FILE)
+    let text = read_input_text(path, SMALL_FILE)
         .map_err(|error| ConfigError::plain(format!("cannot read {shown}: {error}")))?;
-    let wrong = |error: Unreadable| file_error(&shown, &text, error.at, &error.message);
+    let wrong = |error: ParseError| file_error(&shown, &text, error.at, &error.message);
     let parsed = DeTable::parse(&text).map_err(|error| wrong(error.into()))?;
     let origin = |key, value| Origin::File { key, value };
     let entries = Node::of_table(parsed.get_ref(), &origin).map_err(wrong)?;
     let root = Node { kind: Kind::Table(entries), origin: Origin::Default };
     let file_texts = FileText::all(&root);
-    Ok((root, Places { file: Some((shown, text)), file_texts, ..Places::default() }))
+    Ok((root, SourceMap { file: Some((shown, text)), file_texts, ..SourceMap::default() }))
 }
 
-/// The defaults that a task sets.
-pub(crate) fn defaults(text: &str) -> Result<Node, Unreadable> {
-    let parsed = DeTable::parse(text).map_err(Unreadable::from)?;
+/// Reads the defaults of a task into a tree.
+pub(crate) fn defaults(text: &str) -> Result<Node, ParseError> {
+    let parsed = DeTable::parse(text).map_err(ParseError::from)?;
     let entries = Node::of_table(parsed.get_ref(), &|_, _| Origin::Default)?;
     Ok(Node { kind: Kind::Table(entries), origin: Origin::Default })
 }
 
-/// One value for one key, from the environment or from `--set`.
+/// The value of a key from an environment variable or from `--set`.
 pub(crate) struct Assignment {
     pub(crate) steps: Vec<String>,
     value: String,
     origin: Origin,
 }
 
-/// The variables that are ours, and `--set` after them; what cannot be understood is a problem.
+/// The assignments of our environment variables and then of `--set`, and the problems of those without key or
+/// value.
 pub(crate) fn assignments(
     environment: &[(String, String)],
     sets: &[String],
 ) -> (Vec<Assignment>, Vec<Problem>) {
-    let (mut understood, mut problems) = (Vec::new(), Vec::new());
+    let (mut assignments, mut problems) = (Vec::new(), Vec::new());
     let variables = environment.iter().filter_map(|(name, value)| {
         let key = name.strip_prefix(PREFIX)?;
         let steps = key.split("__").map(str::to_lowercase).collect();
@@ -64,23 +65,23 @@ pub(crate) fn assignments(
     for (steps, value, origin) in variables.chain(sets) {
         let nameless = steps.iter().any(String::is_empty);
         match value {
-            Some(value) if !nameless => understood.push(Assignment { steps, value, origin }),
+            Some(value) if !nameless => assignments.push(Assignment { steps, value, origin }),
             _ => {
-                let problem = Problem::new("", "it names no key and value")
-                    .fix("write for example trainer.max_epochs=3");
-                problems.push(problem.said_by(origin));
+                let problem =
+                    Problem::new("", "it has no key and value").fix("write for example trainer.max_epochs=3");
+                problems.push(problem.of_source(origin));
             }
         }
     }
-    // Another `use` replaces its table, whatever the order in which things were said.
-    understood.sort_by_key(|assignment| {
+    // In each layer `use` comes first, because another `use` replaces its table.
+    assignments.sort_by_key(|assignment| {
         let layer = matches!(assignment.origin, Origin::Set(_));
         (layer, assignment.steps.last().is_none_or(|last| last != USE))
     });
-    (understood, problems)
+    (assignments, problems)
 }
 
-/// The steps of a dotted key; a step with dots in it is quoted.
+/// The steps of a dotted key. A step with dots in it must be quoted.
 fn steps_of(key: &str) -> Vec<String> {
     let (mut steps, mut quote) = (vec![String::new()], None);
     for c in key.chars() {
@@ -96,21 +97,21 @@ fn steps_of(key: &str) -> Vec<String> {
 }
 
 impl Assignment {
-    /// Lays it over a tree.
+    /// Sets the value in a tree.
     pub(crate) fn apply(&self, tree: &mut Node, registry: &Registry) -> Result<(), Problem> {
         let in_any_case = matches!(self.origin, Origin::Environment(_));
-        let said = |problem: Problem| problem.said_by(self.origin.clone());
-        let steps = located(&self.steps, tree, in_any_case, registry).map_err(said)?;
+        let of_source = |problem: Problem| problem.of_source(self.origin.clone());
+        let steps = resolve_path(&self.steps, tree, in_any_case, registry).map_err(of_source)?;
         let origin = |_, _| self.origin.clone();
         let parsed = DeValue::parse(&self.value).ok();
         let parsed = parsed.and_then(|value| Node::of(value.get_ref(), &(0..0), &(0..0), &origin).ok());
         let text =
             || Node { kind: Kind::Leaf(Value::String(self.value.clone())), origin: self.origin.clone() };
-        place(tree, &steps, parsed.unwrap_or_else(text)).map_err(said)
+        assign(tree, &steps, parsed.unwrap_or_else(text)).map_err(of_source)
     }
 }
 
-fn place(node: &mut Node, steps: &[String], value: Node) -> Result<(), Problem> {
+fn assign(node: &mut Node, steps: &[String], value: Node) -> Result<(), Problem> {
     let Some((step, rest)) = steps.split_first() else {
         node.merge(value);
         return Ok(());
@@ -122,7 +123,7 @@ fn place(node: &mut Node, steps: &[String], value: Node) -> Result<(), Problem> 
             if index == items.len() {
                 items.push(Node::empty_table(origin));
             }
-            place(&mut items[index], rest, value)
+            assign(&mut items[index], rest, value)
         }
         Kind::Table(_) if rest.is_empty() => {
             let mut table = Node::empty_table(origin);
@@ -140,11 +141,11 @@ fn place(node: &mut Node, steps: &[String], value: Node) -> Result<(), Problem> 
                 }
                 made
             });
-            place(entry, rest, value)
+            assign(entry, rest, value)
         }
         Kind::Leaf(_) => {
             *node = Node::empty_table(origin);
-            place(node, steps, value)
+            assign(node, steps, value)
         }
     }
 }

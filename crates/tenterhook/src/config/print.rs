@@ -1,106 +1,92 @@
-//! Writes a complete configuration, with a comment above every key.
+//! Prints a complete configuration as TOML, with a comment above each key.
 
-use serde_json::Value as Json;
 use toml::{Table, Value};
 
-use super::keys::{HOOK_KEYS, HookKeys};
-use super::resolved::Resolved;
+use super::hash::with_defaults;
+use super::hook_keys::{HOOK_KEYS, HookKeys};
 use super::schema::{Schema, schema_of};
 use super::secrets::MASK;
+use super::{Config, about};
 use crate::settings::Settings;
 
 const WIDTH: usize = 100;
 
-/// The whole of it.
-pub(crate) fn page(resolved: &Resolved) -> String {
+pub(crate) fn to_toml(config: &Config) -> String {
     let mut page = Page::default();
     page.comment(
         "The complete configuration of this run. A key behind a `#` is unset; write a value to set it.",
     );
     page.blank();
-    let runs_dir = resolved.runs_dir.display().to_string();
+    let runs_dir = config.runs_dir.display().to_string();
     for (key, value, about) in [
-        ("task", &resolved.task, "What is trained."),
-        ("device", &resolved.device, "The device to compute on."),
-        ("runs_dir", &runs_dir, "The directory of all runs; each makes one of its own in it."),
+        ("task", &config.task, about::TASK),
+        ("device", &config.device, about::DEVICE),
+        ("runs_dir", &runs_dir, about::RUNS_DIR),
     ] {
         if !value.is_empty() {
             page.comment(about);
             page.assign(key, &Value::String(value.clone()));
         }
     }
-    if resolved.hooks.is_empty() {
-        page.comment("The hooks: none. Each would be a table of its own that begins with [[hooks]].");
+    if config.hooks.is_empty() {
+        page.comment("There are no hooks. A hook is a table that begins with [[hooks]].");
         page.assign("hooks", &Value::Array(Vec::new()));
     }
-    let options = Rows::of(&resolved.options, Some(Schema::new(&resolved.task_schema)), Fill::Nothing);
+    let options = rows(&config.options, Some(Schema::new(&config.task_schema)));
     page.leaves(&options);
 
     let schema = schema_of::<Settings>();
-    page.header("[trainer]", Some("The loop itself: how long to train, when to validate, what to log."));
-    match Table::try_from(&resolved.trainer) {
-        Ok(table) => page.body(&["trainer"], &Rows::of(&table, Some(Schema::new(&schema)), Fill::Nothing)),
+    page.header("[trainer]", Some(about::TRAINER));
+    match Table::try_from(&config.trainer) {
+        Ok(table) => page.body(&["trainer"], &rows(&table, Some(Schema::new(&schema)))),
         Err(error) => page.comment(&format!("these settings cannot be written in TOML: {error}")),
     }
     page.tables(&[], &options);
-    page.hooks(resolved);
+    page.hooks(config);
     page.text
 }
 
-/// Whether a key that is not there gets the default that its schema has.
-#[derive(Clone, Copy, PartialEq)]
-enum Fill {
-    Nothing,
-    Defaults,
-}
-
+/// A key with what is printed of it.
 struct Row<'a> {
     key: String,
     value: Option<Value>,
     schema: Option<Schema<'a>>,
-    /// The words it can be, where it is one of a few.
+    /// The allowed words, if there are only a few.
     choices: Vec<&'a str>,
-    /// It has a value, which is not to be written down.
+    /// Whether it has a value that is a secret.
     hidden: bool,
 }
 
-/// The keys of a table in the order in which they are declared, with their values.
-struct Rows<'a> {
-    rows: Vec<Row<'a>>,
-    fill: Fill,
+/// The keys of a table with their values, in declaration order, then the undeclared ones.
+fn rows<'a>(table: &Table, schema: Option<Schema<'a>>) -> Vec<Row<'a>> {
+    let declared = schema.map(|schema| schema.keys(Some(table))).unwrap_or_default();
+    let others = table.iter().filter(|(key, _)| declared.iter().all(|(known, _)| known != key));
+    let values = schema.and_then(Schema::values);
+    let others: Vec<_> = others
+        .map(|(key, value)| Row {
+            key: key.clone(),
+            value: Some(value.clone()),
+            schema: values,
+            choices: Vec::new(),
+            hidden: false,
+        })
+        .collect();
+    let declared = declared.into_iter().map(|(key, own)| {
+        let secret = own.is_secret();
+        let value = table.get(key);
+        let kinds = schema.map(|schema| schema.kinds(key)).unwrap_or_default();
+        Row {
+            key: key.to_owned(),
+            value: value.filter(|_| !secret).cloned(),
+            schema: Some(own),
+            choices: if kinds.is_empty() { own.choices() } else { kinds },
+            hidden: secret && value.is_some_and(|value| Some(value) != own.default().as_ref()),
+        }
+    });
+    declared.chain(others).collect()
 }
 
-impl<'a> Rows<'a> {
-    fn of(table: &Table, schema: Option<Schema<'a>>, fill: Fill) -> Rows<'a> {
-        let declared = schema.map(|schema| schema.keys(Some(table))).unwrap_or_default();
-        let others = table.iter().filter(|(key, _)| declared.iter().all(|(known, _)| known != key));
-        let values = schema.and_then(Schema::values);
-        let others: Vec<_> = others
-            .map(|(key, value)| Row {
-                key: key.clone(),
-                value: Some(value.clone()),
-                schema: values,
-                choices: Vec::new(),
-                hidden: false,
-            })
-            .collect();
-        let declared = declared.into_iter().map(|(key, own)| {
-            let secret = own.is_secret();
-            let default = || own.default().filter(|_| fill == Fill::Defaults);
-            let kinds = schema.map(|schema| schema.kinds(key)).unwrap_or_default();
-            Row {
-                key: key.to_owned(),
-                value: table.get(key).cloned().or_else(default).filter(|_| !secret),
-                schema: Some(own),
-                choices: if kinds.is_empty() { own.choices() } else { kinds },
-                hidden: secret && table.get(key).is_some_and(|value| Some(value) != own.default().as_ref()),
-            }
-        });
-        Rows { rows: declared.chain(others).collect(), fill }
-    }
-}
-
-/// Whether it gets a header of its own.
+/// Whether a value is printed with its own header.
 fn is_section(value: Option<&Value>) -> bool {
     match value {
         Some(Value::Table(_)) => true,
@@ -153,17 +139,17 @@ impl Page {
         self.line(header);
     }
 
-    fn body(&mut self, path: &[&str], rows: &Rows<'_>) {
-        self.leaves(rows);
-        self.tables(path, rows);
+    fn body(&mut self, path: &[&str], all: &[Row<'_>]) {
+        self.leaves(all);
+        self.tables(path, all);
     }
 
-    /// What stands on one line.
-    fn leaves(&mut self, rows: &Rows<'_>) {
-        for row in rows.rows.iter().filter(|row| !is_section(row.value.as_ref())) {
+    /// The keys that are printed on one line.
+    fn leaves(&mut self, all: &[Row<'_>]) {
+        for row in all.iter().filter(|row| !is_section(row.value.as_ref())) {
             self.about(row);
             if row.hidden {
-                self.comment("It is a secret, and so it is not written down. Set it again, in the environment for example.");
+                self.comment("This is a secret, which is not written here. Set it again, for example in the environment.");
                 self.line(&format!("# {} = \"{MASK}\"", quoted(&row.key)));
             } else if let Some(value) = &row.value {
                 self.assign(&row.key, value);
@@ -186,22 +172,22 @@ impl Page {
         }
     }
 
-    /// What has a header of its own.
-    fn tables(&mut self, path: &[&str], rows: &Rows<'_>) {
-        for Row { key, value, schema, .. } in &rows.rows {
+    /// The keys that are printed with a header.
+    fn tables(&mut self, path: &[&str], all: &[Row<'_>]) {
+        for Row { key, value, schema, .. } in all {
             let path = [path, &[key.as_str()]].concat();
             let dotted = path.iter().map(|step| quoted(step)).collect::<Vec<_>>().join(".");
             let about = schema.and_then(Schema::description);
             match value {
                 Some(Value::Table(table)) => {
                     self.header(&format!("[{dotted}]"), about);
-                    self.body(&path, &Rows::of(table, *schema, rows.fill));
+                    self.body(&path, &rows(table, *schema));
                 }
                 Some(Value::Array(items)) if is_section(value.as_ref()) => {
                     let of_items = schema.and_then(Schema::items);
                     for (index, table) in items.iter().filter_map(Value::as_table).enumerate() {
                         self.header(&format!("[[{dotted}]]"), about.filter(|_| index == 0));
-                        self.body(&path, &Rows::of(table, of_items, rows.fill));
+                        self.body(&path, &rows(table, of_items));
                     }
                 }
                 _ => {}
@@ -209,19 +195,16 @@ impl Page {
         }
     }
 
-    fn hooks(&mut self, resolved: &Resolved) {
+    fn hooks(&mut self, config: &Config) {
         let common = schema_of::<HookKeys>();
-        for (index, hook) in resolved.hooks.iter().enumerate() {
-            let about = "The hooks, in the order in which they are registered.";
-            self.header("[[hooks]]", (index == 0).then_some(about));
-            let mut rows = match Table::try_from(&hook.common) {
-                Ok(table) => Rows::of(&table, Some(Schema::new(&common)), Fill::Defaults),
-                Err(_) => Rows { rows: Vec::new(), fill: Fill::Defaults },
-            };
-            let schema = resolved.hook_schemas.get(index).filter(|schema| **schema != Json::Null);
-            let own = Rows::of(&hook.options, schema.map(Schema::new), Fill::Defaults);
-            rows.rows.extend(own.rows.into_iter().filter(|row| !HOOK_KEYS.contains(&row.key.as_str())));
-            self.body(&["hooks"], &rows);
+        for (index, (hook, schema)) in config.hooks.iter().zip(&config.hook_schemas).enumerate() {
+            self.header("[[hooks]]", (index == 0).then_some("The hooks, in registration order."));
+            let keys = Table::try_from(&hook.common).unwrap_or_default();
+            let schema = Schema::new(schema);
+            let options = rows(&with_defaults(hook.options.clone(), schema), Some(schema));
+            let options = options.into_iter().filter(|row| !HOOK_KEYS.contains(&row.key.as_str()));
+            let all: Vec<_> = rows(&keys, Some(Schema::new(&common))).into_iter().chain(options).collect();
+            self.body(&["hooks"], &all);
         }
     }
 }

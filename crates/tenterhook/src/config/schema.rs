@@ -1,26 +1,24 @@
-//! Looks things up in a JSON schema: which keys a table has, and what is said about them.
+//! Queries on a JSON schema: the keys of a table, their types, defaults and descriptions.
 
 use schemars::JsonSchema;
-use serde_json::Value;
-
-use super::check::{Others, Shape};
+use serde_json::{Map, Value};
 
 /// The schema of a type, as JSON.
 pub(crate) fn schema_of<T: JsonSchema>() -> Value {
     schemars::schema_for!(T).to_value()
 }
 
-/// The keyword by which a setting or an option declares that a run may resume with another value of it:
-/// `#[schemars(extend("x-harmless-change" = true))]`. On a struct it counts for all of its options.
+/// The keyword of options that may change when a run resumes: `#[schemars(extend("x-harmless-change" =
+/// true))]`. On a struct it counts for all of its options.
 pub(crate) const HARMLESS: &str = "x-harmless-change";
 
-/// The other names of an option, which serde knows and its schema has to say:
+/// The aliases of an option. A serde alias must be repeated in the schema:
 /// `#[schemars(extend("x-aliases" = ["old_name"]))]`.
 pub(crate) fn aliases(option: &Value) -> impl Iterator<Item = &str> {
     option.get("x-aliases").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// A place in a schema.
+/// A position in a schema.
 #[derive(Clone, Copy)]
 pub(crate) struct Schema<'a> {
     root: &'a Value,
@@ -32,12 +30,12 @@ impl<'a> Schema<'a> {
         Schema { root, here: root }
     }
 
-    fn at(self, here: &'a Value) -> Schema<'a> {
+    pub(super) fn at(self, here: &'a Value) -> Schema<'a> {
         Schema { here, ..self }
     }
 
-    /// This place and everything it stands for: what it refers to, all its parts, its alternatives.
-    fn all(self) -> Vec<Schema<'a>> {
+    /// This schema, what it refers to, and all parts and alternatives of it.
+    pub(super) fn all(self) -> Vec<Schema<'a>> {
         let mut all = vec![self];
         let referred = self.here.get("$ref").and_then(Value::as_str);
         if let Some(target) = referred.and_then(|at| self.root.pointer(at.strip_prefix('#')?)) {
@@ -50,14 +48,14 @@ impl<'a> Schema<'a> {
         all
     }
 
-    /// What counts for a table: all parts but the kinds that it is not.
+    /// The parts that apply to a table: all except the other kinds of table.
     fn parts(self, value: Option<&toml::Table>) -> Vec<Schema<'a>> {
         let mut kind = None;
         let mut parts = self.all();
         parts.retain(|part| {
             let Some((key, word)) = part.own_tag() else { return true };
             let given = value.and_then(|value| value.get(key)).and_then(toml::Value::as_str);
-            // Without a value, the first kind is as good as any.
+            // Without a value, the first kind applies.
             let is_it = given.map_or(kind.is_none(), |given| word == given);
             if is_it {
                 kind = Some(word);
@@ -72,32 +70,25 @@ impl<'a> Schema<'a> {
         properties.map(move |(key, schema)| (key.as_str(), self.at(schema)))
     }
 
-    /// The key by which this kind of table is told from others, and its word.
+    /// The key that tells this kind of table from others, and its value.
     fn own_tag(self) -> Option<(&'a str, &'a str)> {
         self.properties().find_map(|(key, schema)| Some((key, schema.here.get("const")?.as_str()?)))
     }
 
-    /// The key by which the kinds of this table are told apart, and all its words.
+    /// The key that tells the kinds of this table apart, and all its values.
     pub(crate) fn tag(self) -> Option<(&'a str, Vec<&'a str>)> {
         let key = self.all().into_iter().find_map(Schema::own_tag)?.0;
         Some((key, self.kinds(key)))
     }
 
-    /// The keys of the table, in the order in which they are declared. Of several kinds of table, the
-    /// one that the value is.
+    /// The keys of the table, in declaration order. Of several kinds of table, those of the value's kind.
     pub(crate) fn keys(self, value: Option<&toml::Table>) -> Vec<(&'a str, Schema<'a>)> {
-        let mut keys: Vec<(&str, Schema<'_>)> = Vec::new();
-        for (key, schema) in self.parts(value).into_iter().flat_map(Schema::properties) {
-            if keys.iter().all(|(known, _)| *known != key) {
-                keys.push((key, schema));
-            }
-        }
-        keys
+        distinct_keys(self.parts(value))
     }
 
-    /// The keys that this table can and must have; unknown where several kinds of table have no key that tells them
-    /// apart.
-    pub(crate) fn shape(self, table: &toml::Table) -> Option<Shape<'a>> {
+    /// The allowed and the required keys of this table; `None` if several kinds of table have no key that
+    /// tells them apart.
+    pub(crate) fn shape(self, table: &toml::Table) -> Option<TableShape<'a>> {
         let parts = self.parts(Some(table));
         let untold = |part: &&Schema<'_>| part.here.get("properties").is_some() && part.own_tag().is_none();
         if parts.iter().filter(untold).count() > 1 {
@@ -109,34 +100,28 @@ impl<'a> Schema<'a> {
                 || part.here.get("additionalProperties") == Some(&Value::Bool(false))
         };
         let open = |part: &Schema<'_>| part.here.get("additionalProperties") == Some(&Value::Bool(true));
-        let others = match self.values() {
-            Some(values) => Others::Of(values),
-            None if parts.iter().any(open) || !parts.iter().any(closed) => Others::Any,
-            None => Others::None,
+        let additional = match self.values() {
+            Some(values) => AdditionalKeys::Of(values),
+            None if parts.iter().any(open) || !parts.iter().any(closed) => AdditionalKeys::Any,
+            None => AdditionalKeys::None,
         };
         let required = required.filter_map(Value::as_str).collect();
-        Some(Shape { keys: self.keys(Some(table)), required, others })
+        Some(TableShape { keys: self.keys(Some(table)), required, additional })
     }
 
-    /// The keys of the table, of whichever kind it is.
+    /// The keys of all kinds of the table.
     pub(crate) fn all_keys(self) -> Vec<&'a str> {
-        let mut keys: Vec<&str> = Vec::new();
-        for (key, _) in self.all().into_iter().flat_map(Schema::properties) {
-            if !keys.contains(&key) {
-                keys.push(key);
-            }
-        }
-        keys
+        distinct_keys(self.all()).into_iter().map(|(key, _)| key).collect()
     }
 
-    /// The schema of one key, or of the elements of a list.
+    /// The schema of a key, or of an element of a list.
     pub(crate) fn step(self, step: &str, value: Option<&toml::Table>) -> Option<Schema<'a>> {
         let found = self.keys(value).into_iter().find(|(key, _)| *key == step).map(|(_, schema)| schema);
         let item = || step.parse().ok().and_then(|index| self.item(index));
         found.or_else(item).or_else(|| self.values())
     }
 
-    /// The schema of the element of this number.
+    /// The schema of the element at this index.
     pub(crate) fn item(self, index: usize) -> Option<Schema<'a>> {
         let by_place = |part: Schema<'a>| part.here.get("prefixItems")?.get(index);
         self.all().into_iter().find_map(by_place).map(|item| self.at(item)).or_else(|| self.items())
@@ -154,7 +139,7 @@ impl<'a> Schema<'a> {
         self.all().into_iter().find_map(free).map(|values| self.at(values))
     }
 
-    /// Whether it is never to be written down.
+    /// Whether the value is a secret.
     pub(crate) fn is_secret(self) -> bool {
         self.all().iter().any(|part| part.here.get("writeOnly") == Some(&Value::Bool(true)))
     }
@@ -168,38 +153,47 @@ impl<'a> Schema<'a> {
         self.step(key, None).is_some_and(|below| below.is_harmless(rest))
     }
 
-    /// The types that a value of it can have, as JSON calls them; unknown where it can be anything.
+    /// The JSON types of its values; `None` if all are allowed.
     pub(crate) fn types(self) -> Option<Vec<&'a str>> {
         let mut types = Vec::new();
         for part in self.all() {
-            let refers =
-                || ["$ref", "allOf", "anyOf", "oneOf"].iter().any(|key| part.here.get(key).is_some());
-            match part.here.get("type") {
-                Some(Value::Array(several)) => types.extend(several.iter().filter_map(Value::as_str)),
-                Some(one) => types.extend(one.as_str()),
-                None if part.own_choices().next().is_some() => types.push("string"),
-                None if refers() => {}
-                None => return None,
+            let own = part.own_types();
+            if own.is_empty() && part.own_choices().next().is_some() {
+                types.push("string");
+            } else if own.is_empty() && !part.is_composed() {
+                return None;
             }
+            types.extend(own);
         }
-        // Unset is no value.
+        // Unset is not a value.
         types.retain(|kind| *kind != "null");
         types.sort_unstable();
         types.dedup();
         Some(types)
     }
 
-    /// Whether it is a number that need not be whole, and nothing else.
+    pub(super) fn own_types(self) -> Vec<&'a str> {
+        match self.here.get("type") {
+            Some(Value::Array(several)) => several.iter().filter_map(Value::as_str).collect(),
+            one => one.and_then(Value::as_str).into_iter().collect(),
+        }
+    }
+
+    fn is_composed(self) -> bool {
+        ["$ref", "allOf", "anyOf", "oneOf"].iter().any(|key| self.here.get(key).is_some())
+    }
+
+    /// Whether only floating-point numbers are allowed.
     pub(crate) fn is_number(self) -> bool {
         self.types().as_deref() == Some(&["number"])
     }
 
-    /// Whether it is a table, and nothing else.
+    /// Whether only tables are allowed.
     pub(crate) fn is_table(self) -> bool {
         self.types().as_deref() == Some(&["object"])
     }
 
-    /// Whether its type can hold this whole number.
+    /// Whether its integer type can hold this number.
     pub(crate) fn holds(self, number: i64) -> bool {
         let formats = self.all().into_iter().filter_map(|part| part.here.get("format")?.as_str());
         let mut ranges = formats.map(|format| match format {
@@ -215,7 +209,7 @@ impl<'a> Schema<'a> {
         ranges.all(|range| range.contains(&number))
     }
 
-    /// The words it can be, where it can be nothing else.
+    /// The allowed words, if no other text is allowed.
     pub(crate) fn words(self) -> Option<Vec<&'a str>> {
         let parts = self.all();
         let is_text = |part: &Schema<'_>| {
@@ -225,8 +219,8 @@ impl<'a> Schema<'a> {
         (!words.is_empty() && !parts.iter().any(is_text)).then_some(words)
     }
 
-    /// A value that reads, as far as the schema knows.
-    pub(crate) fn stand_in(self) -> Option<toml::Value> {
+    /// A value that is valid by the schema.
+    pub(crate) fn placeholder(self) -> Option<toml::Value> {
         let of_type = || {
             if let Some(word) = self.choices().first() {
                 return Some(toml::Value::String((*word).to_owned()));
@@ -245,7 +239,7 @@ impl<'a> Schema<'a> {
                     let shape = self.shape(&table)?;
                     for (key, own) in shape.keys.into_iter().filter(|(key, _)| shape.required.contains(key)) {
                         if !table.contains_key(key) {
-                            table.insert(key.to_owned(), own.stand_in()?);
+                            table.insert(key.to_owned(), own.placeholder()?);
                         }
                     }
                     toml::Value::Table(table)
@@ -256,14 +250,14 @@ impl<'a> Schema<'a> {
         self.default().or_else(|| self.example()).or_else(of_type)
     }
 
-    /// The schema itself.
+    /// The JSON at this position.
     pub(crate) fn json(self) -> &'a Value {
         self.here
     }
 
-    /// What is said about it.
+    /// Its description.
     pub(crate) fn description(self) -> Option<&'a str> {
-        // Its own words, or those of the one thing it refers to; not those of an alternative.
+        // That of an alternative does not count.
         let own = self.here.get("description").and_then(Value::as_str);
         own.or_else(|| {
             let target = self.here.get("$ref")?.as_str()?.strip_prefix('#')?;
@@ -271,118 +265,97 @@ impl<'a> Schema<'a> {
         })
     }
 
-    /// What it is when nobody sets it, unless that is nothing.
+    /// Its default value, if it has one.
     pub(crate) fn default(self) -> Option<toml::Value> {
         in_toml(self.here.get("default")?)
     }
 
-    /// A value that it could have.
+    /// Its first example.
     pub(crate) fn example(self) -> Option<toml::Value> {
         self.all().into_iter().find_map(|part| in_toml(part.here.get("examples")?.get(0)?))
     }
 
-    /// The words that a key can be to say which of several kinds the table is.
+    /// The values of a key that tells the kinds of this table apart.
     pub(crate) fn kinds(self, key: &str) -> Vec<&'a str> {
         let words =
             self.all().into_iter().filter_map(|part| part.here.get("properties")?.get(key)?.get("const"));
         words.filter_map(Value::as_str).collect()
     }
 
-    /// What kind of value it takes, in words: `text`, `whole number, 1 or more`, `list of numbers`, `"min" or
-    /// "max"`.
-    pub(crate) fn kind_in_words(self) -> String {
-        let of_items = || self.here.get("items").map(|items| self.at(items).limits()).unwrap_or_default();
-        let limits = Some(self.limits()).filter(|limits| !limits.is_empty()).unwrap_or_else(of_items);
-        let comma = if limits.is_empty() { "" } else { ", " };
-        format!("{}{comma}{limits}", self.kind())
-    }
-
-    /// How small and how large it can be, in words, where that is more than its type says.
-    fn limits(self) -> String {
-        let of = |key: &str| self.here.get(key).filter(|limit| limit.is_number());
-        let unsigned =
-            self.here.get("format").and_then(Value::as_str).is_some_and(|of| of.starts_with("uint"));
-        let minimum = of("minimum").filter(|least| !(unsigned && least.as_f64() == Some(0.0)));
-        if let (Some(least), Some(most)) = (minimum, of("maximum")) {
-            return format!("from {least} to {most}");
-        }
-        let limits = [
-            minimum.map(|least| format!("{least} or more")),
-            of("exclusiveMinimum").map(|least| format!("above {least}")),
-            of("maximum").map(|most| format!("at most {most}")),
-            of("exclusiveMaximum").map(|most| format!("below {most}")),
-        ];
-        limits.into_iter().flatten().collect::<Vec<_>>().join(" and ")
-    }
-
-    fn kind(self) -> String {
-        let mut kinds: Vec<String> = Vec::new();
-        let mut add = |kind: String| {
-            if !kinds.contains(&kind) {
-                kinds.push(kind);
-            }
-        };
-        for part in self.all() {
-            if part.here.get("enum").is_some() || part.here.get("const").is_some() {
-                part.own_choices().for_each(|word| add(format!("\"{word}\"")));
-                continue;
-            }
-            let types = match part.here.get("type") {
-                Some(Value::String(one)) => vec![one.as_str()],
-                Some(Value::Array(several)) => several.iter().filter_map(Value::as_str).collect(),
-                _ => Vec::new(),
-            };
-            for kind in types {
-                let word = match kind {
-                    "boolean" => "true or false",
-                    "integer" => "whole number",
-                    "number" => "number",
-                    "string" => "text",
-                    "array" => {
-                        let of = self.at(part.here).items().map(Schema::kind).unwrap_or_default();
-                        // Words are no kind that has a plural.
-                        let plural = if of.ends_with('"') { "" } else { "s" };
-                        add(if of.is_empty() { "list".to_owned() } else { format!("list of {of}{plural}") });
-                        continue;
-                    }
-                    "object" => "table",
-                    // Unset is no value.
-                    _ => continue,
-                };
-                add(word.to_owned());
-            }
-        }
-        kinds.join(" or ")
-    }
-
-    /// The words it can be, where it is one of a few.
+    /// The words that are allowed.
     pub(crate) fn choices(self) -> Vec<&'a str> {
         self.all().into_iter().flat_map(Schema::own_choices).collect()
     }
 
-    fn own_choices(self) -> impl Iterator<Item = &'a str> {
+    pub(super) fn own_choices(self) -> impl Iterator<Item = &'a str> {
         let several = self.here.get("enum").and_then(Value::as_array).into_iter().flatten();
         self.here.get("const").into_iter().chain(several).filter_map(Value::as_str)
     }
 }
 
-/// Puts what a schema refers to in its place; for schemas that do not refer to themselves.
-pub(crate) fn expand(schema: &mut Value, root: &Value) {
-    if let Value::Object(own) = schema
-        && let Some(Value::String(target)) = own.remove("$ref")
-        && let Some(Value::Object(target)) = target.strip_prefix('#').and_then(|at| root.pointer(at))
-    {
-        let said = std::mem::replace(own, target.clone());
-        own.extend(said);
+/// The keys of these parts of a schema, the first of each name.
+fn distinct_keys<'a>(parts: Vec<Schema<'a>>) -> Vec<(&'a str, Schema<'a>)> {
+    let mut keys: Vec<(&str, Schema<'_>)> = Vec::new();
+    for (key, schema) in parts.into_iter().flat_map(Schema::properties) {
+        if keys.iter().all(|(known, _)| *known != key) {
+            keys.push((key, schema));
+        }
     }
+    keys
+}
+
+/// The keys of a table by its schema.
+pub(crate) struct TableShape<'a> {
+    pub(crate) keys: Vec<(&'a str, Schema<'a>)>,
+    pub(crate) required: Vec<&'a str>,
+    pub(crate) additional: AdditionalKeys<'a>,
+}
+
+/// The keys that a table accepts besides those of its schema.
+#[derive(Clone, Copy)]
+pub(crate) enum AdditionalKeys<'a> {
+    None,
+    Any,
+    Of(Schema<'a>),
+}
+
+impl<'a> TableShape<'a> {
+    /// The required keys that are set under none of their names.
+    pub(crate) fn missing(&self, table: &toml::Table) -> Vec<&'a str> {
+        let is_set = |key: &str| {
+            let own = self.keys.iter().find(|(known, _)| *known == key);
+            let mut names = own.into_iter().flat_map(|(_, own)| aliases(own.json()));
+            table.contains_key(key) || names.any(|alias| table.contains_key(alias))
+        };
+        self.required.iter().copied().filter(|key| !is_set(key)).collect()
+    }
+}
+
+/// Visits all JSON objects of a schema, outer ones first.
+pub(crate) fn visit_objects(schema: &mut Value, visit: &mut dyn FnMut(&mut Map<String, Value>)) {
     match schema {
-        Value::Object(parts) => parts.values_mut().for_each(|part| expand(part, root)),
-        Value::Array(parts) => parts.iter_mut().for_each(|part| expand(part, root)),
+        Value::Object(parts) => {
+            visit(parts);
+            parts.values_mut().for_each(|part| visit_objects(part, visit));
+        }
+        Value::Array(parts) => parts.iter_mut().for_each(|part| visit_objects(part, visit)),
         _ => {}
     }
 }
 
-/// JSON as TOML; nothing where TOML has no word for it.
+/// Replaces references by what they refer to. The schema must not be recursive.
+pub(crate) fn expand(schema: &mut Value, root: &Value) {
+    visit_objects(schema, &mut |own| {
+        if let Some(Value::String(target)) = own.remove("$ref")
+            && let Some(Value::Object(target)) = target.strip_prefix('#').and_then(|at| root.pointer(at))
+        {
+            let overriding = std::mem::replace(own, target.clone());
+            own.extend(overriding);
+        }
+    });
+}
+
+/// JSON as TOML; `None` for null.
 pub(crate) fn in_toml(value: &Value) -> Option<toml::Value> {
     Some(match value {
         Value::Null => return None,

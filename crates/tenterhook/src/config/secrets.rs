@@ -1,5 +1,5 @@
-//! Secrets: options whose schema says `writeOnly`, as `#[schemars(extend("writeOnly" = true))]` makes it.
-//! They are used and never written down.
+//! Secrets: options whose schema has `writeOnly`, set by `#[schemars(extend("writeOnly" = true))]`.
+//! They are never written to a file or shown.
 
 use toml::{Table, Value};
 
@@ -7,13 +7,13 @@ use super::schema::Schema;
 use super::tree::USE;
 use crate::problems::masking;
 
-/// What stands in a secret's place.
+/// The text shown instead of a secret.
 pub(crate) const MASK: &str = "***";
 
-/// The key of an address that a message may show as far as it is no secret.
+/// The key of an address, whose public part a message may show.
 const DESTINATION: &str = "to";
 
-/// The table with a mask in the place of each secret.
+/// Masks the secrets of a table.
 pub(crate) fn masked(mut table: Table, schema: Schema<'_>) -> Table {
     each(&mut table, schema, &mut |table, key| {
         table.insert(key.to_owned(), Value::String(MASK.to_owned()));
@@ -21,7 +21,7 @@ pub(crate) fn masked(mut table: Table, schema: Schema<'_>) -> Table {
     table
 }
 
-/// The table without its secrets.
+/// Removes the secrets of a table.
 pub(crate) fn without(mut table: Table, schema: Schema<'_>) -> Table {
     each(&mut table, schema, &mut |table, key| {
         table.remove(key);
@@ -30,16 +30,16 @@ pub(crate) fn without(mut table: Table, schema: Schema<'_>) -> Table {
 }
 
 /// The secrets of a table, as text.
-pub(crate) fn texts(mut table: Table, schema: Schema<'_>) -> Vec<String> {
-    let mut texts = Vec::new();
-    each(&mut table, schema, &mut |table, key| texts.extend(table.get(key).map(text)));
-    texts.retain(|text| !text.is_empty());
-    texts
+pub(crate) fn values(mut table: Table, schema: Schema<'_>) -> Vec<String> {
+    let mut values = Vec::new();
+    each(&mut table, schema, &mut |table, key| values.extend(table.get(key).map(text)));
+    values.retain(|text| !text.is_empty());
+    values
 }
 
-/// The texts in the table of a hook that takes secrets, or sends things `to` somewhere: one of them may be a secret
-/// under a wrong key. Templates are in tables of their own.
-pub(crate) fn misplaced(table: &Table, schema: Schema<'_>) -> Vec<String> {
+/// The texts of a hook that takes secrets or has a destination `to`. One of them may be a secret under a
+/// wrong key.
+pub(crate) fn possible_secrets(table: &Table, schema: Schema<'_>) -> Vec<String> {
     let takes_secrets = |(key, own): &(&str, Schema<'_>)| {
         own.is_secret() || masking::may_take_secret(key) || *key == DESTINATION
     };
@@ -55,7 +55,7 @@ fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Does something about each secret that a table or a table within it has.
+/// Calls `act` for each secret of a table and of the tables in it.
 fn each(table: &mut Table, schema: Schema<'_>, act: &mut dyn FnMut(&mut Table, &str)) {
     let keys: Vec<_> = table.keys().cloned().collect();
     for key in keys {

@@ -1,4 +1,4 @@
-//! The tree of a configuration: values that remember where they came from.
+//! The tree of a configuration: values with their origins.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -6,19 +6,19 @@ use std::ops::Range;
 use toml::Value;
 use toml::de::{DeTable, DeValue};
 
-/// The key that says which of several kinds a table is.
+/// The key that names the kind of a table.
 pub(crate) const USE: &str = "use";
 
-/// Where a value came from.
+/// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// Nobody said anything: a default, built in or of the task.
+    /// A default, built in or of the task.
     Default,
-    /// The file, from byte to byte.
+    /// The file, with byte ranges.
     File { key: Range<usize>, value: Range<usize> },
     /// An environment variable, as `NAME=value`.
     Environment(String),
-    /// `--set`, as it was given.
+    /// `--set`, as `key=value`.
     Set(String),
 }
 
@@ -36,17 +36,17 @@ pub(crate) enum Kind {
     Table(BTreeMap<String, Node>),
 }
 
-/// A text that is no TOML, or a number that TOML allows and we cannot hold, with its place.
+/// An error in the syntax of TOML, or a number that does not fit 64 bits.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub(crate) struct Unreadable {
+pub(crate) struct ParseError {
     pub(crate) at: Range<usize>,
     pub(crate) message: String,
 }
 
-impl From<toml::de::Error> for Unreadable {
-    fn from(error: toml::de::Error) -> Unreadable {
-        Unreadable { at: error.span().unwrap_or(0..0), message: error.message().to_owned() }
+impl From<toml::de::Error> for ParseError {
+    fn from(error: toml::de::Error) -> ParseError {
+        ParseError { at: error.span().unwrap_or(0..0), message: error.message().to_owned() }
     }
 }
 
@@ -55,11 +55,11 @@ impl Node {
         Node { kind: Kind::Table(BTreeMap::new()), origin }
     }
 
-    /// A parsed table. `origin` is told the places of key and value.
+    /// Converts a parsed table. `origin` gets the byte ranges of key and value.
     pub(crate) fn of_table(
         table: &DeTable<'_>,
         origin: &dyn Fn(Range<usize>, Range<usize>) -> Origin,
-    ) -> Result<BTreeMap<String, Node>, Unreadable> {
+    ) -> Result<BTreeMap<String, Node>, ParseError> {
         let mut entries = BTreeMap::new();
         for (key, value) in table {
             let node = Node::of(value.get_ref(), &key.span(), &value.span(), origin)?;
@@ -68,14 +68,14 @@ impl Node {
         Ok(entries)
     }
 
-    /// A parsed value.
+    /// Converts a parsed value.
     pub(crate) fn of(
         value: &DeValue<'_>,
         key: &Range<usize>,
         at: &Range<usize>,
         origin: &dyn Fn(Range<usize>, Range<usize>) -> Origin,
-    ) -> Result<Node, Unreadable> {
-        let unreadable = |text: &str| Unreadable {
+    ) -> Result<Node, ParseError> {
+        let too_large = |text: &str| ParseError {
             at: at.clone(),
             message: format!("the number {text} is too large: whole numbers have 64 bits"),
         };
@@ -83,11 +83,11 @@ impl Node {
             DeValue::String(text) => Kind::Leaf(Value::String(text.to_string())),
             DeValue::Integer(number) => {
                 let parsed = i64::from_str_radix(number.as_str(), number.radix());
-                Kind::Leaf(Value::Integer(parsed.map_err(|_| unreadable(number.as_str()))?))
+                Kind::Leaf(Value::Integer(parsed.map_err(|_| too_large(number.as_str()))?))
             }
             DeValue::Float(number) => {
                 let parsed = number.as_str().parse();
-                Kind::Leaf(Value::Float(parsed.map_err(|_| unreadable(number.as_str()))?))
+                Kind::Leaf(Value::Float(parsed.map_err(|_| too_large(number.as_str()))?))
             }
             DeValue::Boolean(switch) => Kind::Leaf(Value::Boolean(*switch)),
             DeValue::Datetime(date) => Kind::Leaf(Value::Datetime(*date)),
@@ -101,8 +101,8 @@ impl Node {
         Ok(Node { kind, origin: origin(key.clone(), at.clone()) })
     }
 
-    /// Lays another node over this one: tables merge by key, everything else is replaced. A table that
-    /// names another kind in `use` replaces too, so that the options of one kind never reach another.
+    /// Merges a higher layer into this one: tables by key, everything else is replaced. A table with another
+    /// `use` replaces too, so that the options of one kind never reach another.
     pub(crate) fn merge(&mut self, over: Node) {
         match (&mut self.kind, over) {
             (Kind::Table(low), Node { kind: Kind::Table(high), origin })
@@ -124,7 +124,7 @@ impl Node {
         }
     }
 
-    /// The node a step further: by key, or by index.
+    /// The child at this key or index.
     pub(crate) fn child(&self, step: &str) -> Option<&Node> {
         match &self.kind {
             Kind::Table(entries) => entries.get(step),
@@ -133,8 +133,8 @@ impl Node {
         }
     }
 
-    /// The child that a dotted key begins with, and the rest of the key. A key of a table may have dots itself.
-    pub(crate) fn begin<'k>(&self, key: &'k str) -> Option<(&Node, &'k str)> {
+    /// The child that a dotted key begins with, and the rest of the key. Keys of a table may contain dots.
+    fn split_key<'k>(&self, key: &'k str) -> Option<(&Node, &'k str)> {
         let ends = key.match_indices('.').map(|(at, _)| at).chain([key.len()]);
         ends.into_iter().find_map(|end| {
             let child = self.child(&key[..end])?;
@@ -142,23 +142,23 @@ impl Node {
         })
     }
 
-    /// What a dotted key names.
-    pub(crate) fn follow(&self, key: &str) -> Option<&Node> {
+    /// The node at a dotted key.
+    pub(crate) fn lookup(&self, key: &str) -> Option<&Node> {
         let (mut node, mut rest) = (self, key);
         while !rest.is_empty() {
-            (node, rest) = node.begin(rest)?;
+            (node, rest) = node.split_key(rest)?;
         }
         Some(node)
     }
 
-    /// Takes an entry out of a table.
-    pub(crate) fn take(&mut self, key: &str) {
+    /// Removes an entry of a table.
+    pub(crate) fn remove(&mut self, key: &str) {
         if let Kind::Table(entries) = &mut self.kind {
             entries.remove(key);
         }
     }
 
-    /// The text of a leaf below this table.
+    /// The text at a key of this table.
     pub(crate) fn text(&self, key: &str) -> Option<&str> {
         match &self.child(key)?.kind {
             Kind::Leaf(Value::String(text)) => Some(text),
@@ -166,7 +166,7 @@ impl Node {
         }
     }
 
-    /// The plain value.
+    /// The value without origins.
     pub(crate) fn value(&self) -> Value {
         match &self.kind {
             Kind::Leaf(value) => value.clone(),
@@ -177,12 +177,12 @@ impl Node {
         }
     }
 
-    /// The origin of what a dotted key names, and whether it is of that very key: where there is
-    /// nothing under it, the nearest table around it that somebody wrote answers.
+    /// The origin of the value at a dotted key, and whether it is of that very key. If the key is not set, it
+    /// is the origin of the nearest table around it that is set.
     pub(crate) fn origin_of(&self, key: &str) -> (&Origin, bool) {
         let (mut node, mut best, mut rest) = (self, &self.origin, key);
         while !rest.is_empty() {
-            let Some((child, after)) = node.begin(rest) else { break };
+            let Some((child, after)) = node.split_key(rest) else { break };
             (node, rest) = (child, after);
             if node.origin != Origin::Default {
                 best = &node.origin;

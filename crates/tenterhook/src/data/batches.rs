@@ -1,4 +1,4 @@
-//! The loader over a dataset: shuffled by seed and epoch, batched, and loaded ahead if wanted.
+//! The loader over a dataset: shuffles, batches, and optionally loads ahead.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -8,16 +8,15 @@ use std::sync::Arc;
 use tenterhook_core::random::seed_at;
 use tenterhook_core::{BoxError, backtraces};
 
-use super::waited::patiently;
 use super::workers::{Job, Workers};
-use super::{Dataset, Fingerprint, LoadError, Loader, Order, Sample, Waited};
+use super::{Dataset, Fetch, Fingerprint, LoadError, Loader, Order, Sample};
 use crate::data::dataset::contained;
 
-/// What separates the samples' seeds from others made of the same seed.
+/// Domain separator of the samples' seeds.
 const PURPOSE: u64 = 0x5b;
 
-/// The loader over a [`Dataset`]. Its order is a function of seed and epoch, its position is a number, and
-/// neither threads nor prefetching change what it yields.
+/// A loader over a [`Dataset`]. The order is a function of seed and epoch; threads and prefetching do not
+/// change it.
 ///
 /// ```
 /// use tenterhook::Loader;
@@ -36,11 +35,10 @@ const PURPOSE: u64 = 0x5b;
 /// # Ok::<(), tenterhook::BoxError>(())
 /// ```
 ///
-/// An error or a panic while loading comes out of `next`, with the loader and the samples; the call after it
-/// yields the next batch. Seeking and dropping wait for the samples that are being loaded, and no longer; where
-/// the waiting was given up, not even for those.
+/// An error or a panic while loading is returned by `next`, with the loader and the samples. The next call
+/// returns the next batch. Seeking and dropping do not wait for samples that worker threads are loading.
 ///
-/// A clone shares the dataset and begins anew.
+/// A clone shares the dataset and starts at the beginning.
 pub struct Batches<B> {
     name: String,
     source: Arc<dyn Source<B>>,
@@ -49,28 +47,27 @@ pub struct Batches<B> {
     drop_last: bool,
     threads: usize,
     prefetch: Option<usize>,
-    at: Place,
-    /// How the epoch's batches are loaded, once one was asked for.
+    at: Position,
+    /// Loads the batches of the current epoch.
     job: Option<Arc<Job<B>>>,
     workers: Option<Workers<B>>,
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct Position {
     epoch: u64,
     batch: u64,
     shuffled: bool,
 }
 
-impl Place {
-    const BEGINNING: Place = Place { epoch: 0, batch: 0, shuffled: true };
+impl Position {
+    const START: Position = Position { epoch: 0, batch: 0, shuffled: true };
 }
 
 impl<B: Send + 'static> Batches<B> {
     /// A loader of this name. `collate` makes a batch of samples.
     ///
-    /// Until told otherwise: batches of 32, in natural order, the last one as short as it is, loaded when
-    /// they are asked for.
+    /// Defaults: a batch size of 32, no shuffling, a shorter last batch, no prefetching.
     #[must_use]
     pub fn new<D: Dataset>(
         name: impl Into<String>,
@@ -85,41 +82,41 @@ impl<B: Send + 'static> Batches<B> {
             drop_last: false,
             threads: 0,
             prefetch: None,
-            at: Place::BEGINNING,
+            at: Position::START,
             job: None,
             workers: None,
         }
     }
 
-    /// How many samples a batch has.
+    /// Sets the batch size.
     #[must_use]
     pub fn size(mut self, samples: usize) -> Self {
         self.size = samples;
         self
     }
 
-    /// Every epoch has an order of its own, made from this seed. So have the samples' seeds.
+    /// Shuffles the samples in every epoch. Order and seeds of the samples derive from this seed.
     #[must_use]
     pub fn shuffled(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Leaves out the last batch of an epoch when it is short.
+    /// Drops the last batch of an epoch if it is incomplete.
     #[must_use]
     pub fn drop_last(mut self) -> Self {
         self.drop_last = true;
         self
     }
 
-    /// How many threads load ahead; with 0, the calling thread loads when asked.
+    /// Sets the number of worker threads that load ahead. With 0 the calling thread loads.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// How many batches may be loading or waiting, at least 1. Twice the threads, until told otherwise.
+    /// Sets the number of batches to load ahead, at least 1. The default is twice the number of threads.
     #[must_use]
     pub fn prefetch(mut self, batches: usize) -> Self {
         self.prefetch = Some(batches);
@@ -132,9 +129,9 @@ impl<B: Send + 'static> Batches<B> {
         if self.drop_last { samples / size } else { samples.div_ceil(size) }
     }
 
-    /// How a batch of the epoch is loaded, whoever does it.
+    /// The function that loads a batch of the current epoch.
     fn job_of_epoch(&self) -> Arc<Job<B>> {
-        let Place { epoch, shuffled, .. } = self.at;
+        let Position { epoch, shuffled, .. } = self.at;
         let source = self.source.clone();
         let (name, size, samples) = (self.name.clone(), self.size as u64, source.samples() as u64);
         let seed = self.seed.unwrap_or(0);
@@ -142,7 +139,7 @@ impl<B: Send + 'static> Batches<B> {
             Some(seed) if shuffled => Order::shuffled(samples, seed, epoch),
             _ => Order::natural(samples),
         };
-        // Where every epoch must see the same batches, it sees the same augmentation.
+        // Without shuffling all epochs have the same augmentation.
         let of_epoch = seed_at(seed, PURPOSE, if shuffled { epoch } else { 0 });
         Arc::new(move |batch, stopped| {
             let places = batch * size..(batch * size).saturating_add(size).min(samples);
@@ -175,24 +172,24 @@ impl<B: Send + 'static> Loader<B> for Batches<B> {
             return Err(format!("loader `{}` has a batch size of 0; give at least 1", self.name).into());
         }
         (self.job, self.workers) = (None, None);
-        self.at = Place { epoch, batch, shuffled };
+        self.at = Position { epoch, batch, shuffled };
         Ok(())
     }
 
     fn next(&mut self) -> Result<Option<B>, BoxError> {
-        self.next_unless(&|| false).map(patiently)
+        self.next_unless(&|| false).map(Fetch::batch)
     }
 
-    fn next_unless(&mut self, given_up: &dyn Fn() -> bool) -> Result<Waited<B>, BoxError> {
+    fn next_unless(&mut self, cancelled: &dyn Fn() -> bool) -> Result<Fetch<B>, BoxError> {
         let (batch, end) = (self.at.batch, self.count());
         if batch >= end {
             self.workers = None;
-            return Ok(Waited::Ended);
+            return Ok(Fetch::End);
         }
         let job = self.job.take().unwrap_or_else(|| self.job_of_epoch());
         let job = self.job.insert(job);
-        let waited = if self.threads == 0 {
-            load_here(job, batch, given_up)
+        let fetched = if self.threads == 0 {
+            load_here(job, batch, cancelled)
         } else {
             let workers = match &mut self.workers {
                 Some(workers) => workers,
@@ -201,13 +198,13 @@ impl<B: Send + 'static> Loader<B> for Batches<B> {
                     idle.insert(Workers::start(&self.name, self.threads, ahead, (batch, end), job)?)
                 }
             };
-            workers.next(given_up)
+            workers.next(cancelled)
         };
-        // A batch that failed is over, too.
-        if !matches!(waited, Ok(Waited::GaveUp)) {
+        // A batch that failed is not loaded again.
+        if !matches!(fetched, Ok(Fetch::Cancelled)) {
             self.at.batch += 1;
         }
-        waited
+        fetched
     }
 }
 
@@ -216,7 +213,7 @@ impl<B> Clone for Batches<B> {
         Batches {
             name: self.name.clone(),
             source: self.source.clone(),
-            at: Place::BEGINNING,
+            at: Position::START,
             job: None,
             workers: None,
             ..*self
@@ -224,17 +221,17 @@ impl<B> Clone for Batches<B> {
     }
 }
 
-/// Loads a batch on the calling thread, which can leave it between two samples.
-fn load_here<B>(job: &Arc<Job<B>>, batch: u64, given_up: &dyn Fn() -> bool) -> Result<Waited<B>, BoxError> {
+/// Loads a batch on the calling thread. It can be cancelled between two samples.
+fn load_here<B>(job: &Arc<Job<B>>, batch: u64, cancelled: &dyn Fn() -> bool) -> Result<Fetch<B>, BoxError> {
     let left = Cell::new(false);
     let loaded = job(batch, &|| {
-        left.set(left.get() || given_up());
+        left.set(left.get() || cancelled());
         left.get()
     });
-    if left.get() { Ok(Waited::GaveUp) } else { loaded.map(Waited::Batch) }
+    if left.get() { Ok(Fetch::Cancelled) } else { loaded.map(Fetch::Batch) }
 }
 
-/// A dataset and its collate function, so that a loader's type names neither.
+/// A dataset with its collate function, without their types.
 trait Source<B>: Send + Sync {
     fn samples(&self) -> usize;
     fn fingerprint(&self) -> Result<Option<Fingerprint>, BoxError>;
@@ -272,11 +269,11 @@ where
         let mut items = Vec::new();
         for sample in wanted {
             if stopped() {
-                return Err("no longer wanted".into());
+                return Err("cancelled".into());
             }
             let item = contained(|| self.dataset.load(sample));
             let of_sample = |error: &dyn Display| format!("sample {} of the dataset: {error}", sample.index);
-            items.push(item.map_err(|error| backtraces::reworded(error, of_sample))?);
+            items.push(item.map_err(|error| backtraces::map_message(error, of_sample))?);
         }
         (self.collate)(items)
     }

@@ -1,40 +1,40 @@
-//! What a loader loads its samples from, and what it says when that fails.
+//! Datasets, and the errors of loading.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use tenterhook_core::backtraces::{self, Panicked};
+use tenterhook_core::backtraces::{self, PanicError};
 use tenterhook_core::{BoxError, epoch_label};
 use tenterhook_files::Fingerprint;
 
-/// Which sample is wanted.
+/// A request for a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Its place in the dataset.
+    /// The index in the dataset.
     pub index: usize,
-    /// A number for this sample in this epoch, for augmentation. It does not depend on the thread that
-    /// loads the sample, and stays the same in every epoch where every epoch must see the same batches.
+    /// The seed of this sample in this epoch, for augmentation. It does not depend on the worker thread.
+    /// Without shuffling it is the same in every epoch.
     pub seed: u64,
 }
 
-/// Samples that can be loaded in any order, from any thread.
+/// A dataset with random access, usable from any thread.
 pub trait Dataset: Send + Sync + 'static {
     /// One sample.
     type Item: Send;
 
-    /// How many there are.
+    /// The number of samples.
     fn len(&self) -> usize;
 
-    /// Whether there are none.
+    /// Whether the dataset has no samples.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Loads one.
+    /// Loads a sample.
     fn load(&self, sample: Sample) -> Result<Self::Item, BoxError>;
 
-    /// Identifies the contents, so that a run is not resumed with other data unnoticed. Unknown unless a data set
-    /// says otherwise, by [`Fingerprint::of_file`] for example. It is asked once when a run starts.
+    /// A fingerprint of the contents, for example [`Fingerprint::of_file`], so that a run is not resumed with
+    /// other data. Computed once when a run starts. The default is `None`: unknown.
     fn fingerprint(&self) -> Result<Option<Fingerprint>, BoxError> {
         Ok(None)
     }
@@ -82,14 +82,14 @@ pub struct LoadError {
     pub epoch: u64,
     /// The batch within it.
     pub batch: u64,
-    /// Which samples of the epoch, in its order, make up the batch.
+    /// The positions of its samples in the order of the epoch.
     pub samples: Range<u64>,
-    /// What went wrong; a [`Panicked`] where it was a panic.
+    /// The error; a [`PanicError`] after a panic.
     #[source]
     pub error: BoxError,
 }
 
-/// An error of a loader, with its name where it does not say it itself.
+/// Adds the loader's name to an error that does not contain it.
 pub(crate) fn of_loader(name: &str, error: BoxError) -> BoxError {
     if error.is::<LoadError>() { error } else { NamedError { loader: name.to_owned(), error }.into() }
 }
@@ -102,8 +102,8 @@ struct NamedError {
     error: BoxError,
 }
 
-/// The panic that an error of a loader, or of a thread that works for us, tells of.
-pub(crate) fn panic_in(error: &mut BoxError) -> Option<&mut Panicked> {
+/// The panic that caused an error of a loader or a worker thread.
+pub(crate) fn panic_in(error: &mut BoxError) -> Option<&mut PanicError> {
     if error.is::<LoadError>() {
         return error.downcast_mut::<LoadError>()?.error.downcast_mut();
     }
@@ -113,7 +113,7 @@ pub(crate) fn panic_in(error: &mut BoxError) -> Option<&mut Panicked> {
     error.downcast_mut()
 }
 
-/// What the user's code yields; its panic is an error too, so that one on a worker thread is not lost.
+/// Runs user code, and makes its panic an error.
 pub(crate) fn contained<T>(work: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
-    backtraces::caught("panicked: ", work)
+    backtraces::catch_panic("panicked: ", work)
 }

@@ -1,72 +1,72 @@
-//! Where batches come from: loaders, what they load, and how several take turns.
+//! Data: datasets, loaders, data modules, and the interleaving of several loaders.
 //!
-//! Most data needs nothing but a [`Dataset`] (a `Vec` is one) under [`Batches`], put together by
-//! [`Loading`]. Whatever a loader yields is a function of its seed, the epoch and the position, so that a
-//! resumed run sees the same batches.
+//! Most programs need a [`Dataset`] (a `Vec` is one) in a [`Batches`] loader, and [`DataLoaders`] as the data
+//! module. What a loader yields is a function of its seed, the epoch and the position, so a resumed run gets
+//! the same batches.
 //!
-//! A [`Loader`] can seek to any batch of any epoch. [`Batches`] shuffles with a keyed bijection of 0..n (a Feistel network with
-//! cycle walking), so no list of samples exists. Workers load ahead and deliver in order. With several loaders the feed computes how
-//! many batches each has given and seeks each directly. A data module's state is a [`DataState`], a cell that it shares with the
-//! trainer, so that a checkpoint holds its value of that moment.
+//! A [`Loader`] can seek to any batch of any epoch. [`Batches`] shuffles by computing a permutation
+//! ([`Order`]) instead of storing one. Worker threads load ahead and deliver in order. With several loaders
+//! the number of batches that each has given is computed, and each seeks directly. The state of a data module
+//! is a [`DataState`], which it shares with the trainer.
 
 mod batches;
+#[cfg(test)]
+mod cancelling_tests;
+mod data_loaders;
 mod dataset;
-mod loading;
+mod fetch;
+mod interleave;
+pub(crate) mod interleaver;
 mod order;
-pub(crate) mod rota;
 mod state;
 mod stream;
 #[cfg(test)]
 mod tests;
-mod turns;
-mod waited;
-#[cfg(test)]
-mod waiting_tests;
 mod workers;
 
 use tenterhook_core::tensor::NoTensors;
 use tenterhook_core::{BoxError, Failure, Stage, State, TensorSource, World};
 
 pub use self::batches::Batches;
+pub use self::data_loaders::DataLoaders;
 pub use self::dataset::{Dataset, LoadError, Sample};
 pub(crate) use self::dataset::{of_loader, panic_in};
-pub use self::loading::Loading;
+pub use self::fetch::Fetch;
+pub use self::interleave::{Interleave, InterleaveError, InterleaveMode, InterleaveOptions};
 pub use self::order::Order;
 pub use self::state::DataState;
-pub use self::stream::StreamOf;
-pub use self::turns::{Turns, TurnsError, TurnsName, TurnsOptions};
-pub use self::waited::Waited;
+pub use self::stream::StreamLoader;
 pub use tenterhook_files::Fingerprint;
 
-/// What the loop and the hooks must know of a batch.
+/// A batch, as the loop and the hooks see it.
 pub trait BatchData {
-    /// How many samples it holds.
+    /// The number of samples.
     fn size(&self) -> usize;
-    /// How many tokens it holds, where that means something.
+    /// The number of tokens, for text.
     fn tokens(&self) -> u64 {
         0
     }
-    /// Its tensors, by name, for hooks to look at.
+    /// The tensors, by name, for hooks.
     fn tensors(&self) -> &dyn TensorSource {
         &NoTensors
     }
 }
 
-/// A part of the data.
+/// A split of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
-    /// To train on.
+    /// Training data.
     Train,
-    /// To choose by.
+    /// Validation data.
     Validate,
-    /// To report on.
+    /// Test data.
     Test,
-    /// To predict.
+    /// Data to predict.
     Predict,
 }
 
 impl Split {
-    /// As it stands in the names of settings: `limit_val_batches`.
+    /// The name in settings, as in `limit_val_batches`.
     #[must_use]
     pub fn key(self) -> &'static str {
         match self {
@@ -78,31 +78,31 @@ impl Split {
     }
 }
 
-/// Yields the batches of one source, epoch after epoch. Its order is a function of the epoch (and of
-/// the seed it was made with), and its position is a number. Dropping it must not wait for a batch: it may be dropped because
-/// none comes.
+/// A source of batches, epoch after epoch. The order is a function of the epoch and a fixed seed, and the
+/// position is a number. Dropping a loader must not wait for a batch, because it may be dropped when none
+/// comes.
 pub trait Loader<B> {
-    /// Its name, which stands in the events.
+    /// The name, which events contain.
     fn name(&self) -> &str;
-    /// How many batches an epoch has, where that is known.
+    /// The number of batches of an epoch, if known.
     fn batches(&self) -> Option<u64>;
-    /// Identifies the contents of its data, where that is known: a run resumes only with the same data. It is asked
-    /// once when a run starts.
+    /// A fingerprint of the data, if known. A run resumes only with the same data. Computed once when a run
+    /// starts.
     fn fingerprint(&self) -> Result<Option<Fingerprint>, BoxError> {
         Ok(None)
     }
-    /// Goes to a batch of an epoch; `shuffled` is false when every epoch must see the same batches.
+    /// Goes to a batch of an epoch. Without `shuffled`, every epoch has the same batches.
     fn seek(&mut self, epoch: u64, batch: u64, shuffled: bool) -> Result<(), BoxError>;
-    /// The next batch, `None` after the last.
+    /// The next batch; `None` after the last.
     fn next(&mut self) -> Result<Option<B>, BoxError>;
 
-    /// The next batch, unless it takes so long that the waiting is given up. Nothing is lost by giving up: asked
-    /// again, it goes on waiting for the same batch.
+    /// The next batch, unless the fetch is cancelled. Nothing is lost by cancelling: the next fetch returns
+    /// the same batch.
     ///
-    /// A loader that waits for others (threads, a service) asks `given_up` every now and then while no batch is
-    /// there, so that a run can be ended meanwhile; one that does all the work itself needs nothing but `next`.
-    fn next_unless(&mut self, _given_up: &dyn Fn() -> bool) -> Result<Waited<B>, BoxError> {
-        self.next().map(Waited::from)
+    /// A loader that waits for threads or a service calls `cancelled` now and then while it waits, so that a
+    /// run can be ended meanwhile. A loader that does all the work itself implements only `next`.
+    fn next_unless(&mut self, _cancelled: &dyn Fn() -> bool) -> Result<Fetch<B>, BoxError> {
+        self.next().map(Fetch::from)
     }
 }
 
@@ -122,46 +122,46 @@ impl<B, L: Loader<B> + ?Sized> Loader<B> for Box<L> {
     fn next(&mut self) -> Result<Option<B>, BoxError> {
         L::next(self)
     }
-    fn next_unless(&mut self, given_up: &dyn Fn() -> bool) -> Result<Waited<B>, BoxError> {
-        L::next_unless(self, given_up)
+    fn next_unless(&mut self, cancelled: &dyn Fn() -> bool) -> Result<Fetch<B>, BoxError> {
+        L::next_unless(self, cancelled)
     }
 }
 
 /// Loaders of one split, in order.
 pub type Loaders<B> = Vec<Box<dyn Loader<B>>>;
 
-/// The data module: makes loaders, and takes part in set-up and teardown.
+/// The data module: makes the loaders, and takes part in set-up and teardown.
 pub trait DataModule<B> {
-    /// The loaders of a split; none when there is no such data.
+    /// The loaders of a split; empty if there is no such data.
     fn loaders(&mut self, split: Split) -> Result<Loaders<B>, BoxError>;
 
-    /// How several training loaders take turns.
-    fn turns(&self) -> Turns {
-        Turns::RoundRobin
+    /// How several training loaders are interleaved.
+    fn interleave(&self) -> Interleave {
+        Interleave::RoundRobin
     }
 
-    /// Says which rank of a distributed run this is, so that loaders give its part of each batch. Comes before `setup`. All ranks
-    /// must yield the same number of batches.
+    /// Receives the rank of this process in a distributed run, whose part of each batch the loaders must
+    /// yield. Called before `setup`. All ranks must yield the same number of batches.
     fn join(&mut self, _world: World) {}
 
-    /// Before anything else.
+    /// Called before anything else.
     fn setup(&mut self, _stage: Stage) -> Result<(), BoxError> {
         Ok(())
     }
 
-    /// The state that checkpoints keep, such as a split that was drawn or the level of a curriculum. It is asked for
-    /// after `setup`. The position in the data needs none: loaders are told where to begin.
+    /// The state that checkpoints save, such as a random split or the level of a curriculum. Called after
+    /// `setup`. The position in the data is saved by the trainer.
     fn state(&self) -> Option<DataState> {
         None
     }
 
-    /// Takes the state of a checkpoint, after the module's and before the hooks', and before loaders are made. Unless it
-    /// is overridden, the value of [`state`](DataModule::state) is replaced.
+    /// Restores the state of a checkpoint, after the module's and before that of hooks, and before loaders
+    /// are made. By default it replaces the value of [`state`](DataModule::state).
     fn load_state(&mut self, saved: &State) -> Result<(), BoxError> {
         Ok(self.state().map_or(Ok(()), |state| state.restore(saved))?)
     }
 
-    /// After everything else, exactly once.
+    /// Called after everything else, exactly once.
     fn teardown(&mut self, _stage: Stage) -> Result<(), BoxError> {
         Ok(())
     }

@@ -1,22 +1,21 @@
-//! A shuffled order that is computed, not stored.
+//! Shuffling without a stored permutation.
 
 use tenterhook_core::random::seed_at;
 
-/// What separates the seeds of an order from others made of the same seed.
+/// Domain separator of the seeds of an order.
 const PURPOSE: u64 = 0x5a;
-/// Enough for orders that show no pattern: see the tests.
+/// Enough rounds that no pattern is visible; see the tests.
 const ROUNDS: usize = 8;
 
-/// A smaller grid would have too few orders: moving its cells about shows a pattern.
+/// The smallest side of the grid. A smaller grid has too few orders and shows patterns.
 const SIDE: u64 = 16;
 
-/// An order of the numbers below `len`: each occurs exactly once. A pure function of its seed and the
-/// epoch, in constant space and time, so that any position of any epoch is reached at once, and data of
-/// any size needs no list of its samples.
+/// A permutation of the numbers below `len`. It is a pure function of seed and epoch and is evaluated in
+/// constant time and space, so any position of any epoch can be reached directly.
 ///
-/// The numbers are cells of a `rows × columns` grid. Each round moves every row's cells by an amount
-/// drawn for the row, then every column's by one drawn for the column, which loses no cell: a Feistel
-/// network. The last few cells of the grid are not numbers below `len`; whoever lands there moves on.
+/// It is a Feistel network with cycle walking. The numbers are the cells of a `rows × columns` grid. Each
+/// round rotates every row by an offset drawn for the row, then every column by an offset drawn for the
+/// column. A number that lands outside `len` goes through the network again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     len: u64,
@@ -26,7 +25,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// The shuffled order of an epoch.
+    /// The permutation of an epoch.
     #[must_use]
     pub fn shuffled(len: u64, seed: u64, epoch: u64) -> Order {
         let of_epoch = seed_at(seed, PURPOSE, epoch);
@@ -35,27 +34,27 @@ impl Order {
         Order { len, rows, columns: len.div_ceil(rows).max(SIDE), keys: Some(keys) }
     }
 
-    /// The natural order.
+    /// The identity.
     #[must_use]
     pub fn natural(len: u64) -> Order {
         Order { len, rows: 1, columns: 1, keys: None }
     }
 
-    /// What stands at this position; `None` behind the last.
+    /// The number at this position; `None` behind the last.
     #[must_use]
     pub fn at(&self, position: u64) -> Option<u64> {
         if position >= self.len {
             return None;
         }
         let Some(keys) = &self.keys else { return Some(position) };
-        let mut cell = self.moved(keys, position);
+        let mut cell = self.permuted(keys, position);
         while cell >= self.len {
-            cell = self.moved(keys, cell);
+            cell = self.permuted(keys, cell);
         }
         Some(cell)
     }
 
-    fn moved(&self, keys: &[u64; ROUNDS], cell: u64) -> u64 {
+    fn permuted(&self, keys: &[u64; ROUNDS], cell: u64) -> u64 {
         let (mut row, mut column) = (cell / self.columns, cell % self.columns);
         for pair in keys.chunks_exact(2) {
             column = (column + seed_at(pair[0], PURPOSE, row) % self.columns) % self.columns;

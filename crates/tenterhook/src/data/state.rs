@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 use tenterhook_core::State;
 use tenterhook_core::state::StateError;
 
-/// The state of a data module that checkpoints keep. Clones share it, so the data module, its loaders and hooks can
-/// read and change it; a checkpoint holds the value at the moment it is taken.
+/// The state of a data module, saved in checkpoints. Clones share the value, so that the data module, its
+/// loaders and hooks can read and change it. A checkpoint holds the value at the time of the save.
 ///
 /// ```
 /// use tenterhook::data::DataState;
@@ -23,7 +23,7 @@ use tenterhook_core::state::StateError;
 pub struct DataState(Arc<Mutex<State>>);
 
 impl DataState {
-    /// A state that begins with this value; raise `version` when the meaning of the value changes.
+    /// A state with this initial value. Increase `version` when the meaning of the value changes.
     pub fn new<T: Serialize>(version: u32, value: &T) -> Result<DataState, StateError> {
         Ok(DataState(Arc::new(Mutex::new(State::of(version, value)?))))
     }
@@ -41,7 +41,7 @@ impl DataState {
         state.read(state.version)
     }
 
-    /// Takes the value of a checkpoint, which must be of the same version.
+    /// Restores the value of a checkpoint, which must have the same version.
     pub fn restore(&self, saved: &State) -> Result<(), StateError> {
         let mut state = self.lock();
         let value: serde_json::Value = saved.read(state.version)?;
@@ -49,7 +49,7 @@ impl DataState {
         Ok(())
     }
 
-    /// As a checkpoint holds it.
+    /// The state for a checkpoint.
     pub(crate) fn saved(&self) -> State {
         self.lock().clone()
     }

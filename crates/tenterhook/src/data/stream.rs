@@ -1,4 +1,4 @@
-//! The loader over a stream: data that can only be read from its beginning, and ends when it ends.
+//! The loader over a stream: data of unknown length that is read sequentially.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
@@ -7,33 +7,33 @@ use std::thread::Builder;
 use tenterhook_core::BoxError;
 use tenterhook_core::backtraces;
 
-use super::waited::{SLICE, patiently};
-use super::{LoadError, Loader, Waited};
+use super::fetch::POLL;
+use super::{Fetch, LoadError, Loader};
 use crate::data::dataset::contained;
 
 type Items<I> = Box<dyn Iterator<Item = Result<I, BoxError>> + Send>;
 type Read<B> = Box<dyn FnMut() -> Result<Option<B>, BoxError> + Send>;
-type Open<B> = dyn Fn(&StreamOf<B>) -> Read<B> + Send + Sync;
+type Open<B> = dyn Fn(&StreamLoader<B>) -> Read<B> + Send + Sync;
 
-/// The loader over a stream of items whose length is unknown: lines of a log, answers of a service, numbers
-/// that are made up as they are needed.
+/// A loader over a stream of items of unknown length: lines of a log, responses of a service, generated
+/// numbers.
 ///
-/// A function opens the stream of an epoch. To reach a position, the items before it are read and dropped,
-/// so a resumed run sees what it would have seen if the stream of an epoch is always the same.
+/// A function opens the stream of an epoch. Seeking reads and drops the items before the position, so a
+/// resumed run gets the same batches if the stream of an epoch is always the same.
 ///
 /// ```
 /// use tenterhook::Loader;
-/// use tenterhook::data::StreamOf;
+/// use tenterhook::data::StreamLoader;
 ///
 /// let stream = |epoch| (epoch..epoch + 5).map(Ok);
-/// let mut loader = StreamOf::new("numbers", stream, |items| Ok(items)).size(2).prefetch(4);
+/// let mut loader = StreamLoader::new("numbers", stream, |items| Ok(items)).size(2).prefetch(4);
 /// loader.seek(10, 1, true)?;
 /// assert_eq!(loader.next()?, Some(vec![12, 13]));
 /// assert_eq!(loader.next()?, Some(vec![14]));
 /// assert_eq!(loader.next()?, None);
 /// # Ok::<(), tenterhook::BoxError>(())
 /// ```
-pub struct StreamOf<B> {
+pub struct StreamLoader<B> {
     name: String,
     open: Arc<Open<B>>,
     size: usize,
@@ -46,27 +46,27 @@ pub struct StreamOf<B> {
 
 enum Reading<B> {
     Here(Read<B>),
-    /// On a thread that ends by itself when nobody listens any more.
+    /// On a thread that ends when the receiver is dropped.
     Ahead(Receiver<Result<B, BoxError>>),
 }
 
-impl<B: Send + 'static> StreamOf<B> {
-    /// A loader of this name. `open` begins an epoch's stream, `collate` makes a batch of its items.
+impl<B: Send + 'static> StreamLoader<B> {
+    /// A loader of this name. `open` opens the stream of an epoch, `collate` makes a batch of its items.
     ///
-    /// Until told otherwise: batches of 32, the last one as short as it is, read when they are asked for.
+    /// Defaults: a batch size of 32, a shorter last batch, no prefetching.
     #[must_use]
     pub fn new<I, S>(
         name: impl Into<String>,
         open: impl Fn(u64) -> S + Send + Sync + 'static,
         collate: impl Fn(Vec<I>) -> Result<B, BoxError> + Send + Sync + 'static,
-    ) -> StreamOf<B>
+    ) -> StreamLoader<B>
     where
         I: Send + 'static,
         S: Iterator<Item = Result<I, BoxError>> + Send + 'static,
     {
         let open: Arc<dyn Fn(u64) -> Items<I> + Send + Sync> = Arc::new(move |epoch| Box::new(open(epoch)));
         let collate = Arc::new(collate);
-        StreamOf {
+        StreamLoader {
             name: name.into(),
             open: Arc::new(move |loader| loader.reader(open.clone(), collate.clone())),
             size: 32,
@@ -78,28 +78,28 @@ impl<B: Send + 'static> StreamOf<B> {
         }
     }
 
-    /// Leaves out the last batch of an epoch when it is short.
+    /// Drops the last batch of an epoch if it is incomplete.
     #[must_use]
     pub fn drop_last(mut self) -> Self {
         self.drop_last = true;
         self
     }
 
-    /// How many items a batch has.
+    /// Sets the batch size.
     #[must_use]
     pub fn size(mut self, items: usize) -> Self {
         self.size = items;
         self
     }
 
-    /// How many batches a thread reads ahead; with 0, the calling thread reads when asked.
+    /// Sets the number of batches that a thread reads ahead. With 0 the calling thread reads.
     #[must_use]
     pub fn prefetch(mut self, batches: usize) -> Self {
         self.prefetch = batches;
         self
     }
 
-    /// Reads one batch per call, from where the loader stands. After a failure it yields nothing more.
+    /// Reads one batch per call, from the current position. After a failure the epoch ends.
     fn reader<I: Send + 'static>(
         &self,
         open: Arc<dyn Fn(u64) -> Items<I> + Send + Sync>,
@@ -138,9 +138,9 @@ impl<B: Send + 'static> StreamOf<B> {
         if self.prefetch == 0 {
             return Ok(Reading::Here(read));
         }
-        // The thread holds one batch more, which it has read and not yet handed over.
+        // The thread itself holds one more batch.
         let (to, from) = sync_channel(self.prefetch - 1);
-        let keep = backtraces::like_caller();
+        let keep = backtraces::inherit();
         let work = move || {
             let _keeping = keep();
             while let Some(batch) = read().transpose() {
@@ -165,7 +165,7 @@ fn skipped<I>(mut items: Items<I>, count: u64) -> Result<Items<I>, BoxError> {
     Ok(items)
 }
 
-impl<B: Send + 'static> Loader<B> for StreamOf<B> {
+impl<B: Send + 'static> Loader<B> for StreamLoader<B> {
     fn name(&self) -> &str {
         &self.name
     }
@@ -178,7 +178,7 @@ impl<B: Send + 'static> Loader<B> for StreamOf<B> {
         if self.size == 0 {
             return Err(format!("loader `{}` has a batch size of 0; give at least 1", self.name).into());
         }
-        // Where every epoch must see the same batches, every epoch has the first one's stream.
+        // Without shuffling every epoch has the stream of the first.
         self.epoch = if shuffled { epoch } else { 0 };
         self.skip = batch;
         self.reading = None;
@@ -186,44 +186,45 @@ impl<B: Send + 'static> Loader<B> for StreamOf<B> {
     }
 
     fn next(&mut self) -> Result<Option<B>, BoxError> {
-        self.next_unless(&|| false).map(patiently)
+        self.next_unless(&|| false).map(Fetch::batch)
     }
 
-    fn next_unless(&mut self, given_up: &dyn Fn() -> bool) -> Result<Waited<B>, BoxError> {
+    fn next_unless(&mut self, cancelled: &dyn Fn() -> bool) -> Result<Fetch<B>, BoxError> {
         let reading = match self.reading.take() {
             Some(reading) => reading,
             None => self.begin()?,
         };
         match self.reading.insert(reading) {
-            Reading::Here(read) => read().map(Waited::from),
-            Reading::Ahead(batches) => received(batches, given_up),
+            Reading::Here(read) => read().map(Fetch::from),
+            Reading::Ahead(batches) => received(batches, cancelled),
         }
     }
 }
 
-/// The next of what a thread hands over. One that is there already is taken without asking.
+/// Receives the next batch of the reading thread. A batch that is ready is returned even if the fetch is
+/// cancelled.
 fn received<B>(
     batches: &Receiver<Result<B, BoxError>>,
-    given_up: &dyn Fn() -> bool,
-) -> Result<Waited<B>, BoxError> {
+    cancelled: &dyn Fn() -> bool,
+) -> Result<Fetch<B>, BoxError> {
     match batches.try_recv() {
-        Ok(batch) => return batch.map(Waited::Batch),
-        Err(TryRecvError::Disconnected) => return Ok(Waited::Ended),
+        Ok(batch) => return batch.map(Fetch::Batch),
+        Err(TryRecvError::Disconnected) => return Ok(Fetch::End),
         Err(TryRecvError::Empty) => {}
     }
-    while !given_up() {
-        match batches.recv_timeout(SLICE) {
-            Ok(batch) => return batch.map(Waited::Batch),
-            Err(RecvTimeoutError::Disconnected) => return Ok(Waited::Ended),
+    while !cancelled() {
+        match batches.recv_timeout(POLL) {
+            Ok(batch) => return batch.map(Fetch::Batch),
+            Err(RecvTimeoutError::Disconnected) => return Ok(Fetch::End),
             Err(RecvTimeoutError::Timeout) => {}
         }
     }
-    Ok(Waited::GaveUp)
+    Ok(Fetch::Cancelled)
 }
 
-impl<B> Clone for StreamOf<B> {
-    fn clone(&self) -> StreamOf<B> {
-        StreamOf {
+impl<B> Clone for StreamLoader<B> {
+    fn clone(&self) -> StreamLoader<B> {
+        StreamLoader {
             name: self.name.clone(),
             open: self.open.clone(),
             epoch: 0,

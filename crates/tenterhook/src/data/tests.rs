@@ -86,7 +86,7 @@ proptest! {
     ) {
         let made = |prefetch| {
             let stream = move |epoch: u64| (0..len).map(move |item| Ok(epoch * 100 + item));
-            let loader = StreamOf::new("stream", stream, Ok).size(size).prefetch(prefetch);
+            let loader = StreamLoader::new("stream", stream, Ok).size(size).prefetch(prefetch);
             if drop_last { loader.drop_last() } else { loader }
         };
         let mut plain = made(0);
@@ -104,7 +104,7 @@ proptest! {
 }
 
 #[test]
-fn order_is_natural_unless_both_the_loader_and_the_loop_want_it_shuffled() {
+fn samples_are_shuffled_only_if_both_loader_and_loop_ask_for_it() {
     let natural = [vec![0, 1, 2], vec![3, 4]];
     let mut plain = samples(Probe { len: 5, ..Probe::default() }).size(3);
     plain.seek(1, 0, true).unwrap();
@@ -117,7 +117,7 @@ fn order_is_natural_unless_both_the_loader_and_the_loop_want_it_shuffled() {
 }
 
 #[test]
-fn a_sample_has_a_number_of_its_own_in_every_epoch() {
+fn a_sample_has_its_own_seed_in_every_epoch() {
     let mut loader = samples(Probe { len: 50, ..Probe::default() }).size(50).shuffled(1);
     let mut seeds = |epoch, shuffled| {
         loader.seek(epoch, 0, shuffled).unwrap();
@@ -135,7 +135,7 @@ fn a_sample_has_a_number_of_its_own_in_every_epoch() {
 }
 
 #[test]
-fn a_failing_sample_is_named_and_the_next_batch_still_comes() {
+fn an_error_names_the_sample_and_the_next_batch_is_loaded() {
     for threads in [0, 1, 3] {
         let probe = Probe { len: 6, fails_at: Some(3), ..Probe::default() };
         let mut loader = samples(probe).size(2).threads(threads);
@@ -167,7 +167,7 @@ fn a_panic_in_the_dataset_or_while_collating_is_an_error() {
 }
 
 #[test]
-fn workers_load_no_further_than_they_may_and_go_when_the_loader_does() {
+fn workers_respect_the_prefetch_limit_and_end_with_the_loader() {
     for taken in 0..4 {
         let probe = Arc::new(Probe { len: 1000, ..Probe::default() });
         let mut loader = samples(probe.clone()).size(10).threads(3).prefetch(4);
@@ -197,7 +197,7 @@ fn seeking_stops_the_workers_of_the_old_position() {
 }
 
 #[test]
-fn nothing_to_load_is_no_batch_and_a_size_of_nothing_is_an_error() {
+fn an_empty_dataset_has_no_batch_and_a_batch_size_of_0_is_an_error() {
     let mut empty = samples(Probe::default()).threads(2);
     assert_eq!((empty.batches(), empty.next().unwrap()), (Some(0), None));
     for size_zero in [samples(Probe::default()).size(0).seek(0, 0, true), sized_stream(0).seek(0, 0, true)] {
@@ -205,15 +205,15 @@ fn nothing_to_load_is_no_batch_and_a_size_of_nothing_is_an_error() {
     }
 }
 
-fn sized_stream(size: usize) -> StreamOf<Vec<u8>> {
-    StreamOf::new("stream", |_| std::iter::empty(), Ok).size(size)
+fn sized_stream(size: usize) -> StreamLoader<Vec<u8>> {
+    StreamLoader::new("stream", |_| std::iter::empty(), Ok).size(size)
 }
 
 #[test]
 fn a_stream_of_unknown_length_ends_at_its_failure() {
     for prefetch in [0, 3] {
         let open = |_| vec![Ok(1u8), Ok(2), Ok(3), Err(BoxError::from("cut off")), Ok(5)].into_iter();
-        let mut loader = StreamOf::new("lines", open, Ok).size(2).prefetch(prefetch);
+        let mut loader = StreamLoader::new("lines", open, Ok).size(2).prefetch(prefetch);
         assert_eq!(loader.batches(), None);
         assert_eq!(loader.next().unwrap(), Some(vec![1, 2]));
         let error = loader.next().unwrap_err().to_string();
@@ -221,15 +221,15 @@ fn a_stream_of_unknown_length_ends_at_its_failure() {
         assert_eq!(loader.next().unwrap(), None);
 
         let open = |_| (0..3u8).map(|item| if item < 2 { Ok(item) } else { panic_any("dried up") });
-        let mut loader = StreamOf::new("lines", open, Ok).size(2).prefetch(prefetch);
+        let mut loader = StreamLoader::new("lines", open, Ok).size(2).prefetch(prefetch);
         loader.next().unwrap();
         assert!(loader.next().unwrap_err().to_string().ends_with("panicked: dried up"));
     }
 }
 
 #[test]
-fn a_stream_begins_again_where_every_epoch_must_see_the_same() {
-    let mut loader = StreamOf::new("epochs", |epoch| std::iter::once(Ok(epoch)), Ok);
+fn without_shuffling_every_epoch_has_the_stream_of_the_first() {
+    let mut loader = StreamLoader::new("epochs", |epoch| std::iter::once(Ok(epoch)), Ok);
     loader.seek(4, 0, true).unwrap();
     assert_eq!(loader.next().unwrap(), Some(vec![4]));
     loader.seek(4, 0, false).unwrap();
@@ -253,11 +253,11 @@ impl Drop for Endless {
 }
 
 #[test]
-fn the_thread_that_reads_a_stream_ends_when_nobody_listens() {
+fn the_reading_thread_of_a_stream_ends_with_its_receiver() {
     let (to, dropped) = channel();
     let to = Mutex::new(to);
     let open = move |_| Endless(to.lock().unwrap().clone());
-    let mut loader = StreamOf::new("endless", open, Ok).size(3).prefetch(2);
+    let mut loader = StreamLoader::new("endless", open, Ok).size(3).prefetch(2);
     assert_eq!(loader.next().unwrap(), Some(vec![1; 3]));
     loader.seek(1, 0, true).unwrap();
     dropped.recv().unwrap();
@@ -267,14 +267,14 @@ fn the_thread_that_reads_a_stream_ends_when_nobody_listens() {
 }
 
 #[test]
-fn loading_makes_its_loaders_again_for_every_call() {
+fn data_loaders_are_made_again_for_every_call() {
     let batches = |name: &str| Batches::new(name, vec![1u8, 2, 3], Ok).size(2);
-    let mut data = Loading::new()
+    let mut data = DataLoaders::new()
         .train(batches("a"))
-        .make(Split::Train, || Ok(StreamOf::new("b", |_| std::iter::once(Ok(7u8)), Ok)))
+        .make(Split::Train, || Ok(StreamLoader::new("b", |_| std::iter::once(Ok(7u8)), Ok)))
         .validate(batches("val"))
         .test(batches("test"))
-        .turns(Turns::Sequential);
+        .interleave(Interleave::Sequential);
     for _ in 0..2 {
         let mut train = data.loaders(Split::Train).unwrap();
         let names: Vec<_> = train.iter().map(|loader| loader.name().to_owned()).collect();
@@ -285,5 +285,5 @@ fn loading_makes_its_loaders_again_for_every_call() {
     assert_eq!(data.loaders(Split::Validate).unwrap()[0].name(), "val");
     assert_eq!(data.loaders(Split::Test).unwrap()[0].name(), "test");
     assert!(data.loaders(Split::Predict).unwrap().is_empty());
-    assert_eq!(DataModule::turns(&data), Turns::Sequential);
+    assert_eq!(DataModule::interleave(&data), Interleave::Sequential);
 }

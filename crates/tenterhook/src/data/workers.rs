@@ -1,4 +1,4 @@
-//! Threads that load ahead and deliver in order.
+//! Worker threads that load batches ahead and deliver them in order.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,43 +7,43 @@ use std::thread::Builder;
 
 use tenterhook_core::{BoxError, backtraces};
 
-use super::Waited;
-use super::waited::SLICE;
+use super::Fetch;
+use super::fetch::POLL;
 
-/// What a worker does: loads the batch of this number, and gives up early when told to stop.
+/// Loads the batch of this number. Returns early when the second argument returns `true`.
 pub(super) type Job<B> = dyn Fn(u64, &dyn Fn() -> bool) -> Result<B, BoxError> + Send + Sync;
 
-/// Batches are claimed in order, loaded by whoever claimed them, and taken in order: how many threads
-/// there are changes nothing but the time it takes.
+/// The worker threads of an epoch. Batches are claimed and delivered in order, so the number of threads does
+/// not change what is delivered.
 pub(super) struct Workers<B> {
-    desk: Arc<Desk<B>>,
+    queue: Arc<BatchQueue<B>>,
 }
 
-struct Desk<B> {
+struct BatchQueue<B> {
     state: Mutex<State<B>>,
-    /// A batch has come, or there is room for another.
+    /// A batch was loaded, or there is room for another.
     changed: Condvar,
     stopped: AtomicBool,
 }
 
 struct State<B> {
-    /// The next batch nobody loads yet.
+    /// The next batch to load.
     unclaimed: u64,
     /// The next batch to deliver.
     wanted: u64,
     end: u64,
-    /// How far ahead of `wanted` to load.
+    /// The number of batches to load ahead.
     ahead: u64,
     loaded: BTreeMap<u64, Result<B, BoxError>>,
 }
 
-impl<B> Desk<B> {
-    /// No code of users runs under the lock, so it is whole even if a thread should have died with it.
+impl<B> BatchQueue<B> {
+    /// No user code runs under the lock, so the state is consistent even after a panic.
     fn state(&self) -> MutexGuard<'_, State<B>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next batch to load, as soon as there is room for it; `None` when there is nothing left to do.
+    /// Waits for room, and returns the next batch to load; `None` when there is none.
     fn claim(&self) -> Option<u64> {
         let full = |state: &mut State<B>| {
             !self.stopped.load(Ordering::SeqCst)
@@ -61,7 +61,7 @@ impl<B> Desk<B> {
 }
 
 impl<B: Send + 'static> Workers<B> {
-    /// Starts on the batches from `first` up to, not including, `end`.
+    /// Starts loading the batches from `first` up to, not including, `end`.
     pub(super) fn start(
         name: &str,
         threads: usize,
@@ -71,20 +71,20 @@ impl<B: Send + 'static> Workers<B> {
     ) -> Result<Workers<B>, BoxError> {
         let state =
             State { unclaimed: first, wanted: first, end, ahead: ahead.max(1), loaded: BTreeMap::new() };
-        let desk =
-            Desk { state: Mutex::new(state), changed: Condvar::new(), stopped: AtomicBool::new(false) };
-        let workers = Workers { desk: Arc::new(desk) };
-        // More threads than batches that may be ahead would only wait.
+        let queue =
+            BatchQueue { state: Mutex::new(state), changed: Condvar::new(), stopped: AtomicBool::new(false) };
+        let workers = Workers { queue: Arc::new(queue) };
+        // No more threads than batches that may be loading.
         let useful = usize::try_from(ahead.max(1).min(end.saturating_sub(first))).unwrap_or(usize::MAX);
         for number in 0..threads.clamp(1, useful.max(1)) {
-            let (desk, job) = (workers.desk.clone(), job.clone());
-            let keep = backtraces::like_caller();
+            let (queue, job) = (workers.queue.clone(), job.clone());
+            let keep = backtraces::inherit();
             let work = move || {
                 let _keeping = keep();
-                while let Some(batch) = desk.claim() {
-                    let loaded = job(batch, &|| desk.stopped.load(Ordering::Relaxed));
-                    desk.state().loaded.insert(batch, loaded);
-                    desk.changed.notify_all();
+                while let Some(batch) = queue.claim() {
+                    let loaded = job(batch, &|| queue.stopped.load(Ordering::Relaxed));
+                    queue.state().loaded.insert(batch, loaded);
+                    queue.changed.notify_all();
                 }
             };
             let thread = Builder::new().name(format!("{name}-{number}")).spawn(work);
@@ -93,37 +93,37 @@ impl<B: Send + 'static> Workers<B> {
         Ok(workers)
     }
 
-    /// The next batch in order, unless the waiting for it is given up.
-    pub(super) fn next(&mut self, given_up: &dyn Fn() -> bool) -> Result<Waited<B>, BoxError> {
-        let mut state = self.desk.state();
+    /// Waits for the next batch in order, until `cancelled` returns `true`.
+    pub(super) fn next(&mut self, cancelled: &dyn Fn() -> bool) -> Result<Fetch<B>, BoxError> {
+        let mut state = self.queue.state();
         let wanted = state.wanted;
         if wanted >= state.end {
-            return Ok(Waited::Ended);
+            return Ok(Fetch::End);
         }
         let loaded = loop {
             if let Some(loaded) = state.loaded.remove(&wanted) {
                 break loaded;
             }
-            if given_up() {
-                return Ok(Waited::GaveUp);
+            if cancelled() {
+                return Ok(Fetch::Cancelled);
             }
-            let woken = self.desk.changed.wait_timeout(state, SLICE);
+            let woken = self.queue.changed.wait_timeout(state, POLL);
             (state, _) = woken.unwrap_or_else(PoisonError::into_inner);
         };
         state.wanted += 1;
         drop(state);
-        self.desk.changed.notify_all();
-        loaded.map(Waited::Batch)
+        self.queue.changed.notify_all();
+        loaded.map(Fetch::Batch)
     }
 }
 
 impl<B> Drop for Workers<B> {
     fn drop(&mut self) {
-        // Under the lock, so that nobody reads the flag and then sleeps through the news.
-        let state = self.desk.state();
-        self.desk.stopped.store(true, Ordering::SeqCst);
+        // Under the lock, so that no thread checks the flag and then misses the notification.
+        let state = self.queue.state();
+        self.queue.stopped.store(true, Ordering::SeqCst);
         drop(state);
-        // Nobody waits for the threads: each ends by itself when the sample comes that it is at, which may be never.
-        self.desk.changed.notify_all();
+        // The threads are not joined: each ends after its current sample, which may never come.
+        self.queue.changed.notify_all();
     }
 }

@@ -1,117 +1,99 @@
-//! The failures of a call by kind: one that comes a thousand times is told once, and counted.
+//! The failures of a call by kind. A failure that repeats is reported once and counted.
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::Failure;
 use tenterhook_core::failure::Contained;
 
-use crate::run::{Entry, Happening};
+use crate::run::{JournalEntry, JournalEvent};
 
-/// So many kinds are told apart; those that come after them are only counted.
+/// The largest number of kinds. Failures of further kinds are only counted.
 const KINDS: usize = 100;
 
-/// Failures of one kind: of the same hook (or module, data, strategy) in the same event, all of them errors or all
-/// of them panics.
+/// Failures of one kind: of the same hook (or module, data, strategy) in the same event, all errors or all
+/// panics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
-#[allow(clippy::struct_excessive_bools)] // what is known of it, side by side
+#[allow(clippy::struct_excessive_bools)] // independent properties
 pub struct FailureKind {
-    /// Who: as in ``hook `console` ``.
+    /// The origin, as in ``hook `console` ``.
     pub by: String,
-    /// In which event or action.
+    /// The event or action.
     pub at: String,
     /// They were panics.
     pub panicked: bool,
-    /// How often.
+    /// The number of failures.
     pub count: u64,
-    /// The completed steps at the first of them.
+    /// The completed steps at the first failure.
     pub step: u64,
-    /// What went wrong the first time.
+    /// The error of the first failure.
     pub error: String,
-    /// The hook was disabled because of one of them.
+    /// One of them disabled the hook.
     pub disabled: bool,
     /// One of them ended the run.
     pub aborted: bool,
-    /// One of them came afterwards, while everybody was told and torn down.
+    /// One of them happened during the clean-up after another failure.
     pub afterwards: bool,
 }
 
-/// What a failure led to.
+/// The consequence of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Then {
-    GoesOn,
+pub(crate) enum Consequence {
+    Continues,
     Disabled,
     Aborts,
-    /// The run is ending for another.
+    /// The run was already ending because of another failure.
     Afterwards {
         disabled: bool,
     },
 }
 
-impl Then {
-    /// What became of a failure that did not end the run.
-    pub(crate) fn of(contained: &Contained) -> Then {
+impl Consequence {
+    /// The consequence of a failure that did not end the run.
+    pub(crate) fn of(contained: &Contained) -> Consequence {
         match *contained {
-            Contained { afterwards: true, disabled, .. } => Then::Afterwards { disabled },
-            Contained { disabled: true, .. } => Then::Disabled,
-            _ => Then::GoesOn,
+            Contained { afterwards: true, disabled, .. } => Consequence::Afterwards { disabled },
+            Contained { disabled: true, .. } => Consequence::Disabled,
+            _ => Consequence::Continues,
         }
     }
 
     pub(crate) fn disables(self) -> bool {
-        matches!(self, Then::Disabled | Then::Afterwards { disabled: true })
+        matches!(self, Consequence::Disabled | Consequence::Afterwards { disabled: true })
     }
 
     pub(crate) fn is_afterwards(self) -> bool {
-        matches!(self, Then::Afterwards { .. })
+        matches!(self, Consequence::Afterwards { .. })
     }
 }
 
 /// The failures of a call, contained or not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failures {
-    /// Each kind, in the order in which they came: the first hundred.
+    /// The first hundred kinds, in order of occurrence.
     pub kinds: Vec<FailureKind>,
-    /// How many failures there were of other kinds.
+    /// The number of failures of other kinds.
     pub left_out: u64,
 }
 
 impl Failures {
     /// Counts a failure.
-    pub(crate) fn count(&mut self, failure: &Failure, then: Then) {
-        self.add(FailureKind {
-            by: failure.origin.to_string(),
-            at: failure.place.to_owned(),
-            panicked: failure.panicked,
-            count: 1,
-            step: failure.step,
-            error: failure.error.to_string(),
-            disabled: then.disables(),
-            aborted: then == Then::Aborts,
-            afterwards: then.is_afterwards(),
-        });
+    pub(crate) fn count(&mut self, failure: &Failure, then: Consequence) {
+        self.count_entry(failure.step, JournalEvent::failed(failure, 1, then));
     }
 
-    /// Counts what was written down, if it was a failure.
-    pub(crate) fn read(&mut self, entry: &Entry) {
-        let Happening::Failure { by, at, error, panicked, disabled, aborted, afterwards, .. } = &entry.what
-        else {
-            return;
-        };
-        self.add(FailureKind {
-            by: by.clone(),
-            at: at.clone(),
-            panicked: *panicked,
-            count: 1,
-            step: entry.step,
-            error: error.clone(),
-            disabled: *disabled,
-            aborted: *aborted,
-            afterwards: *afterwards,
-        });
+    /// Counts a recorded failure; ignores other entries.
+    pub(crate) fn read(&mut self, entry: &JournalEntry) {
+        self.count_entry(entry.step, entry.what.clone());
     }
 
-    /// Counts what a later call had, too.
+    fn count_entry(&mut self, step: u64, what: JournalEvent) {
+        if let JournalEvent::Failure { by, at, error, panicked, disabled, aborted, afterwards, .. } = what {
+            self.add(FailureKind { by, at, panicked, count: 1, step, error, disabled, aborted, afterwards });
+        }
+    }
+
+    /// Adds the failures of a later call.
     pub fn extend(&mut self, later: &Failures) {
         for kind in &later.kinds {
             self.add(kind.clone());
@@ -149,31 +131,31 @@ mod tests {
     #[test]
     fn failures_are_counted_by_kind() {
         let mut tally = Failures::default();
-        tally.count(&failure(1, "on_step_end", false), Then::GoesOn);
-        tally.count(&failure(1, "on_step_end", false), Then::Disabled);
+        tally.count(&failure(1, "on_step_end", false), Consequence::Continues);
+        tally.count(&failure(1, "on_step_end", false), Consequence::Disabled);
         // A panic is another kind, and so are another event and another hook.
-        tally.count(&failure(1, "on_step_end", true), Then::GoesOn);
-        tally.count(&failure(1, "on_train_end", false), Then::GoesOn);
-        tally.count(&failure(2, "on_step_end", false), Then::GoesOn);
+        tally.count(&failure(1, "on_step_end", true), Consequence::Continues);
+        tally.count(&failure(1, "on_train_end", false), Consequence::Continues);
+        tally.count(&failure(2, "on_step_end", false), Consequence::Continues);
         let counts: Vec<_> = tally.kinds.iter().map(|kind| (kind.count, kind.disabled)).collect();
         assert_eq!(counts, [(2, true), (1, false), (1, false), (1, false)]);
     }
 
     #[test]
-    fn more_kinds_than_anybody_reads_are_only_counted() {
+    fn further_kinds_are_only_counted() {
         let mut tally = Failures::default();
         for hook in 0..3 * KINDS {
-            tally.count(&failure(hook, "setup", false), Then::GoesOn);
+            tally.count(&failure(hook, "setup", false), Consequence::Continues);
         }
         assert_eq!((tally.kinds.len(), tally.left_out), (KINDS, 2 * KINDS as u64));
     }
 
     #[test]
-    fn what_a_later_call_had_is_counted_with_it() {
+    fn the_failures_of_a_later_call_are_added() {
         let mut tally = Failures::default();
-        tally.count(&failure(1, "setup", false), Then::GoesOn);
+        tally.count(&failure(1, "setup", false), Consequence::Continues);
         let mut later = Failures { left_out: 3, ..tally.clone() };
-        later.count(&failure(1, "teardown", false), Then::Aborts);
+        later.count(&failure(1, "teardown", false), Consequence::Aborts);
         tally.extend(&later);
         let counts: Vec<_> = tally.kinds.iter().map(|kind| (kind.at.as_str(), kind.count)).collect();
         assert_eq!((counts, tally.left_out), (vec![("setup", 2), ("teardown", 1)], 3));

@@ -1,4 +1,4 @@
-//! What a person should know of a run while it goes on.
+//! Notices: what a run reports while it is running.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -8,106 +8,107 @@ use std::time::Duration;
 
 use tenterhook_core::failure::Contained;
 use tenterhook_core::{
-    BoxError, Changed, Decided, Failure, Overrun, PlanError, RosterError, RosterRequest, printable,
+    BoxError, BudgetOverrun, Failure, HookDecision, PlanError, RosterChange, RosterError, RosterRequest,
+    printable,
 };
 
-use crate::journal::{Failures, Then};
-use crate::run::Introduction;
+use crate::journal::{Consequence, Failures};
+use crate::run::RunHeader;
 
-/// Something a person or the run's journal should know.
+/// A notice of a run, for the terminal, `events.jsonl`, hooks and other readers.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RunNotice {
-    /// A hook failed and the run went on.
+    /// A hook failed, and the run continues.
     Contained(Contained),
-    /// A hook took more than its budget.
-    OverBudget(Overrun),
-    /// A hook asked for a change of the list of hooks that could not be made.
+    /// A hook exceeded its budget.
+    OverBudget(BudgetOverrun),
+    /// A requested change of the list of hooks was refused.
     Refused(RosterError),
-    /// The list of hooks was changed while the run went on.
-    Changed(Changed),
-    /// A problem of the plan that does not keep the run from starting: it concerns observers only, or was accepted.
-    WouldRefuse(PlanError),
-    /// A hook has something to say to people.
+    /// The list of hooks was changed during the run.
+    Changed(RosterChange),
+    /// A problem of the plan that does not prevent the run: it is a warning, or the trainer is lenient.
+    PlanProblem(PlanError),
+    /// A message of a hook.
     Said {
         /// The hook's name.
         hook: String,
-        /// What it says.
+        /// The message.
         text: String,
     },
-    /// A line that a hook prints on the console; nothing keeps it.
+    /// A line that a hook prints on the console. It is not recorded.
     Printed(String),
-    /// A run begins that leaves something behind.
-    Began(Introduction),
-    /// Somebody decided something.
+    /// A run has started that leaves files or checkpoints.
+    Started(RunHeader),
+    /// A hook or the module made a decision.
     Decided {
-        /// The completed steps at that time.
+        /// The completed steps.
         step: u64,
-        /// Who decided what.
-        decided: Decided,
+        /// The decision, with the hook and the event.
+        decided: HookDecision,
     },
-    /// Parameters got no gradient in the first update of their optimizer, so nothing trains them.
+    /// Parameters got no gradient in the first step of their optimizer, so they are not trained.
     NoGradient {
         /// Their names.
         parameters: Vec<String>,
     },
-    /// The loss was found to be no number, or an infinite one. Told once.
+    /// The loss is NaN or infinite. Reported once per call.
     NotFinite {
-        /// What it is.
+        /// The loss.
         loss: f64,
         /// The completed steps when it was read.
         step: u64,
-        /// A hook looks for where it began.
+        /// A hook such as `nan_guard` locates the first value that is not finite.
         guarded: bool,
     },
-    /// A loader keeps training waiting for longer than `stall_warning`, or did so and has given its batch.
+    /// A loader has given no batch for longer than `stall_warning`, or has given one after such a stall.
     Stalled {
         /// The loader's name.
         loader: String,
-        /// For how long.
+        /// The time without a batch.
         waited: Duration,
-        /// It has given its batch, or failed.
+        /// The stall is over: the loader has given a batch, or failed.
         over: bool,
     },
-    /// The run was asked to end by a signal.
+    /// A signal ends the run.
     Interrupted {
-        /// Which.
+        /// The signal's name.
         signal: String,
     },
-    /// A checkpoint could not be written, and the run goes on.
-    Unsaved {
-        /// Where it would have been.
+    /// A checkpoint could not be written, and the run continues.
+    SaveFailed {
+        /// The path of the checkpoint.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: BoxError,
     },
-    /// Something of the run could not be written down. This is told once; the report counts.
-    Unwritten(BoxError),
+    /// A file of the run could not be written. Reported once; the report counts the lost lines.
+    WriteFailed(BoxError),
 }
 
 impl std::fmt::Display for RunNotice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             RunNotice::Contained(contained @ Contained { failure, count, .. }) => {
-                let then = match Then::of(contained) {
-                    Then::Disabled => "the hook is disabled from here on",
-                    Then::Afterwards { .. } => "the run is ending already, and clean-up goes on",
-                    _ => "the run goes on, and more of this kind are only counted",
+                let then = match Consequence::of(contained) {
+                    Consequence::Disabled => "the hook is disabled",
+                    Consequence::Afterwards { .. } => "the run is already ending, and the clean-up continues",
+                    _ => "the run continues, and further failures of this kind are only counted",
                 };
                 let times = if *count > 1 { format!(" (failure number {count})") } else { String::new() };
                 write!(f, "{failure}{times}; {then}")
             }
-            RunNotice::OverBudget(Overrun { hook, share, budget, disabled }) => {
-                let then = if *disabled { "; it is disabled from here on" } else { "" };
+            RunNotice::OverBudget(BudgetOverrun { hook, share, budget, disabled }) => {
+                let then = if *disabled { "; it is disabled" } else { "" };
                 let [share, budget] = [share, budget].map(|share| in_percent(*share));
                 write!(f, "hook `{hook}` takes {share} of the step time, and its budget is {budget}{then}")
             }
             RunNotice::Refused(error) => write!(f, "{error}"),
             RunNotice::Said { hook, text } => write!(f, "{hook}: {text}"),
             RunNotice::Printed(line) => f.write_str(line),
-            RunNotice::Began(introduction) => write!(f, "{introduction}"),
-            RunNotice::WouldRefuse(error) => write!(f, "{error}"),
-            RunNotice::Changed(Changed { by, change }) => {
+            RunNotice::Started(header) => write!(f, "{header}"),
+            RunNotice::PlanProblem(error) => write!(f, "{error}"),
+            RunNotice::Changed(RosterChange { by, change }) => {
                 let (what, hook) = match change {
                     RosterRequest::Enable(hook) => ("enabled", hook),
                     RosterRequest::Disable(hook) => ("disabled", hook),
@@ -134,20 +135,20 @@ impl std::fmt::Display for RunNotice {
             }
             RunNotice::Stalled { loader, waited, over: false } => {
                 let waited = waited.as_secs_f64();
-                write!(f, "loader `{loader}` has given no batch for {waited:.1} s; training waits for it")
+                write!(f, "loader `{loader}` has given no batch for {waited:.1} s; training is waiting")
             }
             RunNotice::Stalled { loader, waited, over: true } => {
                 let waited = waited.as_secs_f64();
-                write!(f, "loader `{loader}` is back after {waited:.1} s")
+                write!(f, "loader `{loader}` has given a batch after {waited:.1} s")
             }
             RunNotice::Interrupted { signal } => {
-                write!(f, "{signal}: the run ends in good order when the current batch is done")
+                write!(f, "{signal}: the run ends after the current batch")
             }
-            RunNotice::Unsaved { error, .. } => {
-                write!(f, "{error}; the run goes on, and older checkpoints stay")
+            RunNotice::SaveFailed { error, .. } => {
+                write!(f, "{error}; the run continues, and older checkpoints are kept")
             }
-            RunNotice::Unwritten(error) => {
-                write!(f, "{error}; the run goes on, and what cannot be written is counted")
+            RunNotice::WriteFailed(error) => {
+                write!(f, "{error}; the run continues, and lost lines are counted")
             }
             RunNotice::Decided { step, decided } => {
                 write!(
@@ -160,7 +161,7 @@ impl std::fmt::Display for RunNotice {
     }
 }
 
-/// With as many digits as one needs to tell it from a budget.
+/// A share in percent, with enough digits to compare it with a budget.
 fn in_percent(share: f64) -> String {
     let percent = share * 100.0;
     let digits = match percent {
@@ -175,8 +176,9 @@ fn in_percent(share: f64) -> String {
 /// The longest line of a notice on a terminal, in characters.
 const LONGEST: usize = 2000;
 
-/// Writes what hooks print to standard output, and other notices to standard error. A closed pipe does not end a run.
-#[allow(clippy::disallowed_methods)] // the default output of a program without `with_notices`
+/// Writes what hooks print to standard output, and other notices to standard error. A closed pipe does not
+/// end a run.
+#[allow(clippy::disallowed_methods)] // the default reader
 pub(crate) fn print(notice: &RunNotice) {
     let text = printable::text(&notice.to_string(), LONGEST);
     let _ = match notice {
@@ -185,13 +187,13 @@ pub(crate) fn print(notice: &RunNotice) {
     };
 }
 
-/// How many notices a report keeps; a hook that decides something at every step must not fill the memory.
+/// The largest number of notices that a report keeps, because a hook may make a decision in every step.
 const KEPT: usize = 1000;
 
 type Reader = Box<dyn FnMut(&RunNotice) + Send>;
 
-/// Who reads notices besides hooks and the recorder: the terminal, or what a program puts in its place, and others. Shared
-/// with the thread that watches for stalls.
+/// The readers of notices besides hooks and the recorder: the terminal, or what replaces it, and others.
+/// Shared with the thread that reports stalls.
 #[derive(Clone)]
 pub(crate) struct Readers(Arc<Mutex<Vec<Reader>>>);
 
@@ -210,72 +212,55 @@ impl Readers {
     }
 }
 
-/// The notices of a call: told as they come, and the first of them kept for the report.
+/// The notices of a call. Readers receive them at once, and the first of them are kept for the report.
 pub(crate) struct Notices {
     pub(crate) readers: Readers,
     pub(crate) kept: Vec<RunNotice>,
     pub(crate) not_kept: u64,
     pub(crate) failures: Failures,
-    /// The kinds of contained failures that people know of: by whom, where, and whether it was a panic.
+    /// The kinds of contained failures that were reported: origin, place, and whether it was a panic.
     known: BTreeSet<(String, &'static str, bool)>,
-    /// Whether the start of a run is told.
-    pub(crate) introduces: bool,
+    /// Announce the start of a run.
+    pub(crate) announces_start: bool,
 }
 
 impl Notices {
-    pub(crate) fn new(readers: Readers, introduces: bool) -> Notices {
-        let (kept, not_kept, failures, known) = Default::default();
-        Notices { readers, kept, not_kept, failures, known, introduces }
+    pub(crate) fn new(readers: Readers, announces_start: bool) -> Notices {
+        Notices {
+            readers,
+            kept: Vec::new(),
+            not_kept: 0,
+            failures: Failures::default(),
+            known: BTreeSet::new(),
+            announces_start,
+        }
     }
 
-    /// Tells people, and keeps nothing.
-    pub(crate) fn tell(&mut self, notice: &RunNotice) {
-        self.readers.tell(notice);
-    }
-
-    /// Whether people are to be told. A hook's failure is counted; after the first of its kind they are told only
-    /// that the hook is disabled, and only the first keeps its backtrace.
+    /// Whether readers receive the notice. Decisions and changes of the list of hooks are only recorded. A
+    /// failure of a hook is counted; of each kind readers receive the first, with its backtrace, and the one
+    /// that disables the hook.
     pub(crate) fn is_told(&mut self, notice: &mut RunNotice) -> bool {
-        let RunNotice::Contained(contained) = notice else {
-            return notice.is_worth_telling() && (self.introduces || !matches!(notice, RunNotice::Began(_)));
+        let contained = match notice {
+            RunNotice::Contained(contained) => contained,
+            RunNotice::Started(_) => return self.announces_start,
+            RunNotice::Decided { .. } | RunNotice::Changed(_) => return false,
+            _ => return true,
         };
         let Failure { origin, place, panicked, .. } = &contained.failure;
         let is_first = self.known.insert((origin.to_string(), place, *panicked));
-        self.failures.count(&contained.failure, Then::of(contained));
+        self.failures.count(&contained.failure, Consequence::of(contained));
         contained.failure.trace.take_if(|_| !is_first);
         is_first || contained.disabled
     }
 
     pub(crate) fn push(&mut self, notice: RunNotice, told: bool) {
         if told {
-            self.tell(&notice);
+            self.readers.tell(&notice);
         }
         if self.kept.len() < KEPT {
             self.kept.push(notice);
         } else {
             self.not_kept += 1;
-        }
-    }
-}
-
-impl RunNotice {
-    /// Decisions and changes are the journal's business.
-    fn is_worth_telling(&self) -> bool {
-        match self {
-            RunNotice::Decided { .. } | RunNotice::Changed(_) => false,
-            RunNotice::Contained(_)
-            | RunNotice::Refused(_)
-            | RunNotice::OverBudget(_)
-            | RunNotice::WouldRefuse(_)
-            | RunNotice::Said { .. }
-            | RunNotice::Printed(_)
-            | RunNotice::Began(_)
-            | RunNotice::NoGradient { .. }
-            | RunNotice::NotFinite { .. }
-            | RunNotice::Stalled { .. }
-            | RunNotice::Interrupted { .. }
-            | RunNotice::Unsaved { .. }
-            | RunNotice::Unwritten(_) => true,
         }
     }
 }

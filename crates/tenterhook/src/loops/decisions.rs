@@ -1,73 +1,75 @@
-//! What happens after hooks or the module have run: their decisions are applied, and people are told the news.
+//! After hooks or the module have run: applies their decisions, and reports failures and changes of the list
+//! of hooks.
 
 use tenterhook_core::{
-    BoxError, Changed, Decided, Event, Failure, Flow, Lr, Origin, Progress, Request, RosterRequest, Status,
-    Tier,
+    BoxError, Event, Failure, Flow, HookDecision, LrChange, Origin, Progress, Request, RosterChange,
+    RosterRequest, Status, Tier,
 };
 
-use super::{Loop, Who};
-use crate::checkpoint::Requested;
+use super::{Callee, Loop};
+use crate::checkpoint::PendingSave;
 use crate::journal::RunNotice;
 use crate::module::Module;
-use crate::run::Happening;
+use crate::run::JournalEvent;
 
 /// The name under which the module decides.
 const MODULE: &str = "module";
 
 impl<M: Module> Loop<M> {
-    /// After an event has reached the hooks: carries out what they asked for, reports what failed.
+    /// After an event was delivered to the hooks: applies their decisions, and reports their messages and
+    /// failures.
     #[inline]
     pub(crate) fn after_event(&mut self, module: &mut M) -> Result<(), Failure> {
         if self.hooks.has_decisions() {
             for decided in self.hooks.take_decisions() {
                 if self.ranks.several {
-                    self.hold(module, decided)?;
+                    self.defer_decision(module, decided)?;
                     continue;
                 }
                 let began = self.begun();
-                self.absorb(module, &decided)?;
+                self.apply_decision(module, &decided)?;
                 self.charge_since(began, &decided.hook, decided.event);
             }
         }
-        if !self.shared.said.borrow().is_empty() {
-            for (hook, text) in self.shared.said.take() {
+        if !self.shared.messages.borrow().is_empty() {
+            for (hook, text) in self.shared.messages.take() {
                 self.note(RunNotice::Said { hook, text });
             }
         }
-        if !self.shared.printed.borrow().is_empty() {
-            for (hook, line) in self.shared.printed.take() {
+        if !self.shared.console_lines.borrow().is_empty() {
+            for (hook, line) in self.shared.console_lines.take() {
                 let began = self.begun();
-                self.journal.notices.tell(&RunNotice::Printed(line));
-                self.charge_since(began, &hook, self.hooks.delivered_last());
+                self.journal.notices.readers.tell(&RunNotice::Printed(line));
+                self.charge_since(began, &hook, self.hooks.last_event());
             }
         }
-        if self.hooks.has_news() || !self.journal.disabled.is_empty() || !self.journal.unread.is_empty() {
-            return self.tell_news(module);
+        if self.hooks.has_reports() || !self.journal.disabled.is_empty() || !self.journal.pending.is_empty() {
+            return self.report_changes_of_hooks(module);
         }
         Ok(())
     }
 
-    /// Delivers the notices that came up since the last event that a hook wanted.
+    /// Delivers the notices since the last event that a hook received.
     #[inline]
     pub(crate) fn deliver_notices(&mut self, module: &mut M) -> Result<(), Failure> {
-        if self.journal.unread.is_empty() { Ok(()) } else { self.tell_news(module) }
+        if self.journal.pending.is_empty() { Ok(()) } else { self.report_changes_of_hooks(module) }
     }
 
-    /// Tells of failures and of changes of the list of hooks, and hooks of those that were disabled.
+    /// Notes failures and changes of the list of hooks, then delivers `on_hook_disabled` and `on_notice`.
     #[cold]
-    fn tell_news(&mut self, module: &mut M) -> Result<(), Failure> {
+    fn report_changes_of_hooks(&mut self, module: &mut M) -> Result<(), Failure> {
         self.note_news();
         if self.journal.held {
             return Ok(());
         }
         self.journal.held = true;
-        let told = self.tell_disabled(module).and_then(|()| self.tell_unread(module));
+        let delivered = self.deliver_disabled(module).and_then(|()| self.deliver_pending(module));
         self.journal.held = false;
-        told
+        delivered
     }
 
-    /// Delivers no `on_hook_disabled` while this runs, and then those that came up: hooks receive none between the
-    /// moment at which a checkpoint takes their states and the end of the save.
+    /// Holds `on_hook_disabled` and `on_notice` back until `work` is done. Between the moment at which a
+    /// checkpoint takes the states of hooks and the end of the save, hooks receive neither.
     pub(crate) fn with_news_held(
         &mut self,
         module: &mut M,
@@ -80,7 +82,7 @@ impl<M: Module> Loop<M> {
         self.after_event(module)
     }
 
-    /// Tells people of failures and of changes of the list of hooks.
+    /// Notes failures of hooks and changes of the list of hooks.
     pub(crate) fn note_news(&mut self) {
         for mut contained in self.hooks.take_contained() {
             contained.afterwards = self.state.status == Status::Error;
@@ -89,31 +91,31 @@ impl<M: Module> Loop<M> {
             }
             self.note(RunNotice::Contained(contained));
         }
-        for refused in self.hooks.take_refused() {
+        for refused in self.hooks.take_refused_changes() {
             self.note(RunNotice::Refused(refused));
         }
-        for changed in self.hooks.take_changed() {
-            // After a failure nobody asks for it.
-            if let Changed { by: Some(by), change: RosterRequest::Disable(hook) } = &changed {
+        for changed in self.hooks.take_roster_changes() {
+            // Hooks that were disabled after a failure are listed above.
+            if let RosterChange { by: Some(by), change: RosterRequest::Disable(hook) } = &changed {
                 self.journal.disabled.push((hook.clone(), format!("`{by}` asked for it")));
             }
             self.note(RunNotice::Changed(changed));
         }
     }
 
-    /// Delivers notices to hooks. Notices that come up meanwhile are not delivered: a hook that says something about each
-    /// would never end.
-    fn tell_unread(&mut self, module: &mut M) -> Result<(), Failure> {
-        for notice in std::mem::take(&mut self.journal.unread) {
+    /// Delivers notices to hooks. Notices of their handlers are not delivered, because a hook that says
+    /// something about each notice would never end.
+    fn deliver_pending(&mut self, module: &mut M) -> Result<(), Failure> {
+        for notice in std::mem::take(&mut self.journal.pending) {
             let (text, told, entry) = (notice.text.as_str(), notice.told, &notice.entry);
             emit!(self, module, Notice { kind: notice.kind(), text, told, entry });
         }
         Ok(())
     }
 
-    /// Tells hooks which of them were disabled, and of those that are disabled in being told. Hooks that enable each other
-    /// again and again wait for the next event.
-    fn tell_disabled(&mut self, module: &mut M) -> Result<(), Failure> {
+    /// Delivers `on_hook_disabled`, also for hooks that are disabled by its handlers. The rounds are bounded,
+    /// because hooks may enable each other again and again.
+    fn deliver_disabled(&mut self, module: &mut M) -> Result<(), Failure> {
         for _ in 0..=self.hooks.list().len() {
             for (hook, reason) in std::mem::take(&mut self.journal.disabled) {
                 if !self.ending.closing {
@@ -124,39 +126,39 @@ impl<M: Module> Loop<M> {
         Ok(())
     }
 
-    /// After the module has run: carries out what it asked for. What a hook failed by that the module showed something
-    /// to, or let step, has waited for this.
+    /// After the module has run: applies its decisions. A hook's failure within a step of the module was
+    /// deferred until here.
     #[inline]
     pub(crate) fn after_module(&mut self, module: &mut M) -> Result<(), Failure> {
         if let Some(failure) = self.hooks.take_aborted() {
             return Err(failure);
         }
         if self.shared.roster.has_requests() {
-            self.hooks.settle(&moment!(self, module));
+            self.hooks.apply_roster_changes(&run_cx!(self, module));
             self.after_event(module)?;
         }
-        if !self.flow.of_module.is_empty() {
-            let event = Event::of_handler(self.caller.place).unwrap_or(Event::BeforeForward);
-            for decision in std::mem::take(&mut self.flow.of_module) {
-                let decided = Decided { hook: MODULE.into(), event, decision };
+        if !self.flow.from_module.is_empty() {
+            let event = Event::of_handler(self.calling.place).unwrap_or(Event::BeforeForward);
+            for decision in std::mem::take(&mut self.flow.from_module) {
+                let decided = HookDecision { hook: MODULE.into(), event, decision };
                 if self.ranks.several {
-                    self.hold(module, decided)?;
+                    self.defer_decision(module, decided)?;
                 } else {
-                    self.absorb(module, &decided)?;
+                    self.apply_decision(module, &decided)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Records a decision. Two kinds come again and again: swaps of weights are part of every validation, so they are in
-    /// the journal alone; each save of a checkpoint hook has an entry of its own there.
-    fn note_decision(&mut self, decided: &Decided) {
+    /// Notes a decision. Two kinds are too frequent for notices: swaps of weights are only written to
+    /// `events.jsonl`, and saves of checkpoint hooks have entries of their own there.
+    fn note_decision(&mut self, decided: &HookDecision) {
         let (flows, requests) = (decided.decision.flows(), decided.decision.requests());
         let only = |wanted: fn(&Request) -> bool| flows.is_empty() && requests.iter().all(wanted);
         let notice = || RunNotice::Decided { step: self.state.progress.step, decided: decided.clone() };
         if only(|request| matches!(request, Request::SwapWeights(_) | Request::SwapBack)) {
-            self.record_happening(Happening::from(&notice()));
+            self.record_event(JournalEvent::from(&notice()));
         } else if !(only(|request| matches!(request, Request::Save(_)))
             && self.hooks.tier(&decided.hook) == Some(Tier::Checkpoint))
         {
@@ -164,51 +166,52 @@ impl<M: Module> Loop<M> {
         }
     }
 
-    pub(super) fn absorb(&mut self, module: &mut M, decided: &Decided) -> Result<(), Failure> {
+    /// Applies a decision of a hook or the module.
+    pub(super) fn apply_decision(&mut self, module: &mut M, decided: &HookDecision) -> Result<(), Failure> {
         let (flows, requests) = decided.decision.clone().into_parts();
         for flow in flows {
-            self.signal(&decided.hook, flow);
+            self.request_flow(&decided.hook, flow);
         }
         self.note_decision(decided);
         for request in requests {
             match request {
                 Request::Validate => self.flow.validate = true,
-                // Not here: what else was decided must come first, and a run must be able to go on from it.
+                // Saved at the next resume point, after all other decisions are applied.
                 Request::Save(save) => {
                     let (by, event) = (decided.hook.clone(), decided.event);
                     match self.checked_save(&save) {
-                        Ok(save) => self.checkpointer.requested.push(Requested { save, by, event }),
-                        Err(error) => self.refuse(decided, error)?,
+                        Ok(save) => self.checkpointer.pending.push(PendingSave { save, by, event }),
+                        Err(error) => self.refuse_decision(decided, error)?,
                     }
                 }
                 Request::SwapWeights(weights) => match self.swap_weights(module, &weights)? {
                     Ok(()) => self.weights.by = Some(decided.hook.clone()),
                     Err(refused) => {
                         self.swap_back(module)?;
-                        self.refuse(decided, refused)?;
+                        self.refuse_decision(decided, refused)?;
                     }
                 },
                 Request::SwapBack => self.swap_back(module)?,
                 Request::Lr { optimizer, change } => {
                     if let Some(error) = self.wrong_lr(optimizer, change) {
-                        self.refuse(decided, error.into())?;
+                        self.refuse_decision(decided, error.into())?;
                         continue;
                     }
                     let which = optimizer.map_or(0..self.update.optimization.optimizers, |one| one..one + 1);
                     for optimizer in which {
-                        self.at(Who::Module, "change_lr");
-                        let changed = module.change_lr(optimizer, change);
-                        self.checked(changed)?;
+                        call!(self, Module, "change_lr", module.change_lr(optimizer, change))?;
                     }
                 }
-                unknown => self.refuse(decided, format!("the trainer does not know {unknown:?}").into())?,
+                unknown => {
+                    self.refuse_decision(decided, format!("the trainer does not know {unknown:?}").into())?;
+                }
             }
         }
         Ok(())
     }
 
-    /// Notes how training goes on; the loop heeds it at the next safe point.
-    fn signal(&mut self, by: &str, flow: Flow) {
+    /// Requests a flow, which takes effect at the next safe point of the loop.
+    fn request_flow(&mut self, by: &str, flow: Flow) {
         match flow {
             Flow::Continue => {}
             Flow::SkipUpdate => self.flow.skip_update = true,
@@ -221,9 +224,9 @@ impl<M: Module> Loop<M> {
         }
     }
 
-    /// Why a learning rate cannot be changed like this, if it cannot.
-    fn wrong_lr(&self, optimizer: Option<usize>, change: Lr) -> Option<String> {
-        let (Lr::Set(number) | Lr::Scale(number)) = change;
+    /// What is wrong with a change of a learning rate.
+    fn wrong_lr(&self, optimizer: Option<usize>, change: LrChange) -> Option<String> {
+        let (LrChange::Set(number) | LrChange::Scale(number)) = change;
         let optimizers = self.update.optimization.optimizers;
         if !(number.is_finite() && number >= 0.0) {
             return Some(format!(
@@ -234,13 +237,13 @@ impl<M: Module> Loop<M> {
         Some(format!("there are only {optimizers} optimizers, counted from 0; {missing} is none of them"))
     }
 
-    /// What somebody decided cannot be done. A hook's policy says what that means; of the module it is a failure.
-    pub(super) fn refuse(&mut self, decided: &Decided, error: BoxError) -> Result<(), Failure> {
+    /// Refuses a decision that cannot be carried out. For a hook its policy applies; for the module it is a
+    /// failure.
+    pub(super) fn refuse_decision(&mut self, decided: &HookDecision, error: BoxError) -> Result<(), Failure> {
         let Progress { epoch, step, .. } = self.state.progress;
         if decided.hook != MODULE {
-            return self.hooks.blame(&decided.hook, decided.event, (epoch, step), error);
+            return self.hooks.fail_hook(&decided.hook, decided.event, (epoch, step), error);
         }
-        self.at(Who::Module, decided.event.handler());
-        Err(self.failed(error, false))
+        self.fail(Callee::Module, decided.event.handler(), error)
     }
 }

@@ -1,10 +1,22 @@
-//! How an event goes out: to the hooks, whose decisions are applied and whose saves are taken, then to the module and the
-//! strategy, in the order of the table of events (`tenterhook_core::event`).
+//! How an event is delivered: to the hooks, whose decisions are applied and whose saves are taken, then to
+//! the module and the strategy, in the order of the table of events (`tenterhook_core::event`).
+//!
+//! `event!(self, TrainStart { .. })` delivers an event to all of them. The other macros are its parts.
+
+/// Calls user code: `call!(self, Module, "backward", module.backward(..))?`. Its error, or its panic, becomes
+/// a failure of this callee at this place.
+macro_rules! call {
+    ($run:expr, $Callee:ident, $place:expr, $called:expr) => {{
+        $run.enter($crate::loops::Callee::$Callee, $place);
+        let result = $called;
+        $run.checked(result)
+    }};
+}
 
 /// The state of the run as hooks see it.
-macro_rules! moment {
+macro_rules! run_cx {
     ($run:expr, $module:expr) => {
-        ::tenterhook_core::Moment::new(
+        ::tenterhook_core::RunContext::new(
             ($run.state.stage, $run.state.phase, $run.state.status),
             $run.state.progress,
             &$run.shared,
@@ -14,44 +26,41 @@ macro_rules! moment {
     };
 }
 
-/// Delivers an event to the hooks alone, building its context only if a hook wants it, and applies what they decide.
+/// Delivers an event to the hooks alone, and applies their decisions. The context is built only if a hook
+/// receives the event.
 macro_rules! emit {
     ($run:expr, $module:expr, $Event:ident $fields:tt) => {
         emit!($run, $module, All, $Event $fields)
     };
     ($run:expr, $module:expr, $Part:ident, $Event:ident { $($field:tt)* }) => {
         if $run.hooks.wants(::tenterhook_core::Event::$Event) {
-            let moment = moment!($run, $module);
+            let run_cx = run_cx!($run, $module);
             $run.hooks.deliver_to(
-                ::tenterhook_core::Part::$Part,
-                &::tenterhook_core::context!($Event { moment, $($field)* }),
+                ::tenterhook_core::HookGroup::$Part,
+                &::tenterhook_core::context!($Event { run_cx, $($field)* }),
             )?;
             $run.after_event($module)?;
         }
     };
 }
 
-/// Calls a handler of the module, and notes the place in case it fails or panics.
+/// Calls a handler of the module, and applies its decisions.
 macro_rules! call_module {
     ($run:expr, $module:expr, $handler:ident) => {{
-        $run.at($crate::loops::Who::Module, stringify!($handler));
-        let called = $module.$handler(&mut $crate::cx::Cx::new($run.as_mut()));
-        $run.checked(called)?;
+        call!($run, Module, stringify!($handler), $module.$handler(&mut $crate::cx::Cx::new($run.as_mut())))?;
         $run.after_module($module)?;
     }};
 }
 
-/// Calls a handler of the strategy, and notes the place in case it fails or panics.
+/// Calls a handler of the strategy.
 macro_rules! call_strategy {
     ($run:expr, $handler:ident) => {{
-        $run.at($crate::loops::Who::Strategy, stringify!($handler));
         let progress = $run.state.progress;
-        let called = $run.ranks.strategy.$handler(&progress);
-        $run.checked(called)?;
+        call!($run, Strategy, stringify!($handler), $run.ranks.strategy.$handler(&progress))?;
     }};
 }
 
-/// Goes through the receivers of an event, as the table lists them.
+/// Delivers an event to its receivers in the order of the table.
 macro_rules! deliver {
     ($parts:tt $handler:ident $Event:ident [hooks] $fields:tt) => {
         deliver!(@hooks $parts All $Event $fields);
@@ -83,8 +92,9 @@ macro_rules! deliver {
     };
 }
 
-/// What follows when all hooks have received an event: the saves that they requested, then module and strategy. A list of
-/// receivers without a rule here is delivered by hand: set-up, teardown, failure, and what belongs to a checkpoint.
+/// The part of a delivery after the hooks: the saves that they requested, then module and strategy. Events
+/// whose receivers have no rule here are delivered by hand: set-up, teardown, failure and those of
+/// checkpoints.
 macro_rules! deliver_rest {
     ($parts:tt $handler:ident $Event:ident [hooks module]) => {
         deliver!(@saves $parts $Event);
@@ -100,14 +110,14 @@ macro_rules! deliver_rest {
     };
 }
 
-/// Writes `event!` and `event_rest!` from the table of events, with a rule for each of them.
+/// Generates `event!` and `event_rest!` from the table of events, with one rule per event.
 macro_rules! define_event_macros {
     ($($(#[$doc:meta])* $mode:ident $handler:ident $Event:ident $Phase:ident $sources:tt;)*) => {
         define_event_macros! { @with ($) $($handler $Event $sources;)* }
     };
     (@with ($d:tt) $($handler:ident $Event:ident $sources:tt;)*) => {
-        /// Delivers an event to all who receive it: `event!(self, TrainStart { .. })` in a `Call`,
-        /// `event!(run, module, StepEnd { .. })` in a `Loop`.
+        /// Delivers an event to all its receivers: `event!(self, TrainStart { .. })` in a `Call`,
+        /// `event!(self, module, StepEnd { .. })` in a `Loop`.
         macro_rules! event {
             $(
                 ($d call:expr, $Event $d fields:tt) => {
@@ -119,7 +129,7 @@ macro_rules! define_event_macros {
             )*
         }
 
-        /// Delivers the rest of an event that all hooks had received when the checkpoint was taken.
+        /// Resumes the delivery of an event that all hooks had received when the checkpoint was taken.
         macro_rules! event_rest {
             $(
                 ($d call:expr, $Event) => {

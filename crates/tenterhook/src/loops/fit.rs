@@ -1,79 +1,72 @@
-//! `fit`, from the first event to the last, in the order in which they fire.
+//! `fit`, from its first event to its last, in the order in which they fire.
 //!
-//! One batch is `Call::batch` here, with forward, backward and update in `step.rs`.
+//! [`Call::fit`] → [`Call::train`] → [`Call::epoch`] → [`Call::batches`] → [`Call::batch`]. Forward, backward
+//! and the optimizer step of a batch are in `update.rs`, validation is in `evaluate.rs`.
 
 use std::time::Duration;
 
 use tenterhook_core::metrics::MetricsState;
-use tenterhook_core::random::Streams;
-use tenterhook_core::{Board, Event, Failure, Phase, Scalar, Status};
+use tenterhook_core::random::RandomStreams;
+use tenterhook_core::{Blackboard, Event, Failure, Phase, Scalar, Status};
 
 use crate::call::Call;
+use crate::check_plan::UnloggedCheck;
 use crate::checkpoint::ResumePoint;
-use crate::data::{BatchData, Split, Waited};
-use crate::feed::{Feed, Fetched};
-use crate::loops::{Who, Window};
+use crate::data::{BatchData, Fetch, Split};
+use crate::loops::Callee;
 use crate::module::{Interval, Module};
-use crate::refuse::Unlogged;
-use crate::settings::Check;
+use crate::settings::ValInterval;
+use crate::train_stream::{TrainBatch, TrainStream};
 
-/// What hooks leave in metrics, board and random streams.
-type Traces = (MetricsState, Board, Streams);
+/// Metrics, blackboard and random streams: the state that hooks change.
+struct SharedSnapshot {
+    metrics: MetricsState,
+    board: Blackboard,
+    streams: RandomStreams,
+}
 
-/// The training data, and when to validate.
+/// The training batches, and when to validate.
 pub(crate) struct Training<B> {
-    pub(crate) feed: Feed<B>,
-    /// Validate after so many batches; `None` is at the end of an epoch of unknown length, or by time.
+    pub(crate) stream: TrainStream<B>,
+    /// Validate every n batches. `None`: at the end of an epoch of unknown length, or by time.
     val_check: Option<u64>,
 }
 
 impl<M: Module> Call<'_, M> {
     pub(crate) fn fit(&mut self) -> Result<(), Failure> {
-        self.identify_training()?;
-        let restored = self.resume.point.is_some().then(|| self.traces());
+        self.fingerprint_training()?;
+        let restored = self.resume.point.is_some().then(|| self.shared_snapshot());
         self.run.shared.metrics.set_step(self.run.state.progress.step);
         event!(self, FitStart { config: &self.run.shared.run.config });
         self.restore_optimizers()?;
         self.announce_restored()?;
         self.check_manual()?;
         self.prepare_evaluation()?;
-        self.identify_evaluation()?;
+        self.fingerprint_evaluation()?;
         self.sanity_check()?;
         self.train(restored)
     }
 
-    /// What hooks leave in metrics, board and random streams.
-    fn traces(&self) -> Traces {
-        let shared = &self.run.shared;
-        (shared.metrics.state(), shared.board.clone(), shared.streams.borrow().clone())
-    }
-
-    fn forget_traces(&mut self, (metrics, board, streams): Traces) {
-        self.run.shared.metrics.restore(metrics);
-        self.run.shared.board = board;
-        self.run.shared.streams.replace(streams);
-    }
-
-    /// A few validation batches, to find mistakes early. Leaves no trace in metrics, board or random
-    /// streams; only a request to stop counts, as in Lightning.
+    /// Runs a few validation batches to find mistakes early. Metrics, blackboard and random streams are reset
+    /// afterwards; only a request to stop remains in effect, as in Lightning.
     fn sanity_check(&mut self) -> Result<(), Failure> {
         let resumed = self.resume.point.is_some();
         if self.run.limits.sanity_steps == 0 || self.evaluation.0.is_empty() || resumed {
             return Ok(());
         }
-        let traces = self.traces();
+        let before = self.shared_snapshot();
         self.run.state.phase = Phase::SanityCheck;
         event!(self, SanityCheckStart {});
         self.evaluate(Phase::SanityCheck)?;
         event!(self, SanityCheckEnd {});
         self.run.state.phase = Phase::Train;
-        self.forget_traces(traces);
+        self.reset_shared(before);
         Ok(())
     }
 
-    /// `restored`: what a checkpoint held of metrics, board and random streams. What is left there by the events of a
-    /// beginning, which come again after a resume, is forgotten.
-    fn train(&mut self, restored: Option<Traces>) -> Result<(), Failure> {
+    /// All epochs. `restored` is the shared state of the checkpoint: on a resume the events up to
+    /// `on_train_start` fire again, and their effects on it are undone.
+    fn train(&mut self, restored: Option<SharedSnapshot>) -> Result<(), Failure> {
         let mut training = self.training()?;
         self.run.agree(self.module, "decisions")?;
         let mut resumed = self.resume.point.take();
@@ -81,11 +74,11 @@ impl<M: Module> Call<'_, M> {
             self.run.state.train_began = self.run.time_of_all();
             self.run.state.last_validation = self.run.state.train_began;
         }
-        self.stop_when_time_is_over();
-        let nothing_to_do =
-            self.run.limits.amount(Split::Train).is_zero() || (resumed.is_none() && self.is_done(&training));
-        if nothing_to_do || self.run.is_interrupted() {
-            self.run.note_outcome();
+        self.check_max_time();
+        let no_batches = self.run.limits.batch_limit(Split::Train).is_zero();
+        let done = no_batches || (resumed.is_none() && self.is_done(&training));
+        if done || self.run.is_interrupted() {
+            self.run.set_outcome();
             return Ok(());
         }
         self.check_plan(&training)?;
@@ -93,32 +86,32 @@ impl<M: Module> Call<'_, M> {
         self.run.state.status = Status::Training;
         self.run.checkpointer.ready = resumed.is_none();
         event!(self, TrainStart { config: &self.run.shared.run.config });
-        if let Some(traces) = restored {
-            self.forget_traces(traces);
+        if let Some(restored) = restored {
+            self.reset_shared(restored);
         }
         if let Some(weights) = self.resume.swap_in.take() {
             let swapped = self.run.swap_weights(self.module, &weights)?;
             self.run.checked(swapped)?;
         }
-        let mut within = resumed.take_if(|point| point.is_within_epoch());
-        self.run.checkpointer.ready |= within.is_none();
-        while within.is_some() || (!self.is_done(&training) && !self.run.is_interrupted()) {
-            self.epoch(&mut training, within.take())?;
-            self.report_unlogged(Unlogged::AfterEpoch);
-            // Its end has been told, so that everybody can finish; it is not done.
-            self.run.state.progress.epochs_done -= u64::from(self.run.ending.cut_short);
+        let mut within_epoch = resumed.take_if(|point| point.is_within_epoch());
+        self.run.checkpointer.ready |= within_epoch.is_none();
+        while within_epoch.is_some() || (!self.is_done(&training) && !self.run.is_interrupted()) {
+            self.epoch(&mut training, within_epoch.take())?;
+            self.report_unlogged(UnloggedCheck::AfterEpoch);
+            // The end event of an interrupted epoch has fired, but the epoch does not count as completed.
+            self.run.state.progress.epochs_done -= u64::from(self.run.ending.epoch_interrupted);
             self.run.state.progress.epoch += 1;
             self.run.state.progress.batches = 0;
             self.announce_checkpoints()?;
-            // The run has more to do than when it ended.
+            // More was trained after the checkpoint of `on_train_end`, so the event fires again in full.
             resumed = None;
         }
         if self.run.ending.signal.is_some() {
             self.run.save_emergency(self.module, ResumePoint::BetweenEpochs)?;
         }
         self.finish_saves()?;
-        self.run.judge_budgets_at_the_end();
-        self.run.note_outcome();
+        self.run.check_final_budgets();
+        self.run.set_outcome();
         self.run.deliver_notices(self.module)?;
         if resumed == Some(ResumePoint::TrainEnd) {
             event_rest!(self, TrainEnd);
@@ -130,7 +123,7 @@ impl<M: Module> Call<'_, M> {
         Ok(())
     }
 
-    /// One epoch, or the rest of one that has begun.
+    /// One epoch, or the rest of one after a resume.
     fn epoch(
         &mut self,
         training: &mut Training<M::Batch>,
@@ -148,7 +141,7 @@ impl<M: Module> Call<'_, M> {
             self.run.shared.metrics.close();
             event!(self, TrainEpochEnd {});
         }
-        // What a scheduler on a plateau waits for is missing when its validation was cut short.
+        // After an interrupted validation, the metric of a plateau scheduler is missing.
         if self.run.state.batch.is_last && self.run.ending.signal.is_none() {
             self.run.step_schedulers(self.module, Interval::Epoch, true)?;
         }
@@ -156,21 +149,21 @@ impl<M: Module> Call<'_, M> {
         Ok(())
     }
 
-    /// The batches of an epoch with the validations between them, from its start or from where it was left.
+    /// The batches of an epoch with the validations between them, from the start or from the resume point.
     fn batches(
         &mut self,
         training: &mut Training<M::Batch>,
         resumed: Option<ResumePoint>,
     ) -> Result<(), Failure> {
         self.run.watch_loaders(false);
-        self.run.at(Who::Data, "seek");
-        let begun = training.feed.begin(self.run.state.progress.epoch, self.run.state.progress.batches);
-        self.run.waited();
+        self.run.enter(Callee::Data, "seek");
+        let begun = training.stream.begin(self.run.state.progress.epoch, self.run.state.progress.batches);
+        self.run.after_wait();
         self.run.checked(begun)?;
         let mut ended = false;
         if let Some(point) = resumed {
             self.run.checkpointer.ready = true;
-            ended = self.take_up(training, point)?;
+            ended = self.resume_epoch(training, point)?;
         } else {
             self.run.state.batch.is_last = false;
             self.run.flow.end_epoch = false;
@@ -180,44 +173,93 @@ impl<M: Module> Call<'_, M> {
         }
         self.run.begin_steps();
         while !ended && !self.epoch_is_done() {
-            if self.run.is_interrupted() && self.can_be_left() {
+            if self.run.is_interrupted() && self.can_interrupt() {
                 return self.run.save_emergency(self.module, ResumePoint::BatchDone);
             }
             let timed = self.run.stopwatch(Event::TrainBatchStart);
-            self.run.at(Who::Data, "next");
-            self.run.loaders.watch.desk.at(&self.run.state.progress, false);
-            let may_give_up = !self.run.ranks.several || self.can_be_left();
-            let fetched = training.feed.next(&|| may_give_up && self.run.ending.interrupt.is_requested());
-            self.run.waited();
-            let fetched = self.run.checked(fetched)?;
-            let fetched =
-                self.run.agree_on_batch(self.module, fetched, |fetched| (&fetched.batch, fetched.is_last))?;
-            let fetched = match fetched {
-                Waited::Batch(fetched) => fetched,
-                Waited::Ended => break,
-                Waited::GaveUp => continue,
+            let batch = match self.fetch(training)? {
+                Fetch::Batch(batch) => batch,
+                Fetch::End => break,
+                Fetch::Cancelled => continue,
             };
             let wait = self.run.since(timed);
-            if self.run.is_interrupted() && self.can_be_left() {
-                // While waiting for data: this batch has not begun.
+            if self.run.is_interrupted() && self.can_interrupt() {
+                // The signal came while waiting for data, so the batch has not begun.
                 return self.run.save_emergency(self.module, ResumePoint::BatchDone);
             }
-            let left = self.batch(&training.feed, fetched, wait)?;
-            if left || self.after_batch(training)? {
-                break;
-            }
+            let left = self.batch(&training.stream, batch, wait)?;
+            ended = left || self.after_batch(training)?;
         }
         Ok(())
     }
 
-    /// Whether a signal can be heeded here: a module that cannot save gradients ends its accumulation window first.
-    fn can_be_left(&self) -> bool {
-        self.module.saves_gradients()
-            || !self.run.checkpointer.kept
-            || !self.run.is_within_window(self.module)
+    fn fetch(&mut self, training: &mut Training<M::Batch>) -> Result<Fetch<TrainBatch<M::Batch>>, Failure> {
+        self.run.enter(Callee::Data, "next");
+        self.run.loaders.watch.wait.set_position(&self.run.state.progress, false);
+        let cancellable = !self.run.ranks.several || self.can_interrupt();
+        let fetched = training.stream.next(&|| cancellable && self.run.ending.interrupt.is_requested());
+        self.run.after_wait();
+        let fetched = self.run.checked(fetched)?;
+        self.run.agree_on_batch(self.module, fetched, |fetched| (&fetched.batch, fetched.is_last))
     }
 
-    /// What follows a batch: its line of metrics, and a validation when it is due. `true` when the epoch ends here.
+    /// One micro-batch. Returns `true` when a hook ended the epoch before the training step.
+    fn batch(
+        &mut self,
+        stream: &TrainStream<M::Batch>,
+        fetched: TrainBatch<M::Batch>,
+        wait: Duration,
+    ) -> Result<bool, Failure> {
+        let TrainBatch { batch, loader, is_last } = fetched;
+        let name = stream.name(loader);
+        self.run.begin_batch(loader, is_last, batch.size());
+        event!(self, TrainBatchStart { batch: self.run.view(&batch, name), wait });
+        self.run.agree(self.module, "skipped batches")?;
+        if std::mem::take(&mut self.run.flow.end_epoch) {
+            self.run.state.batch.is_last = true;
+            self.run.leave_batch();
+            self.run.step_schedulers(self.module, Interval::Step, false)?;
+            self.run.step_schedulers(self.module, Interval::Epoch, false)?;
+            return Ok(true);
+        }
+
+        let losses_before = self.run.values.losses.len();
+        let mut used_lr = None;
+        if !std::mem::take(&mut self.run.flow.skip_batch) {
+            used_lr = self.run.train_on(self.module, &batch, name)?;
+        }
+        let has_loss = self.run.values.losses.len() > losses_before;
+
+        if used_lr.is_some() {
+            self.run.step_schedulers(self.module, Interval::Step, false)?;
+        }
+        if is_last {
+            self.run.step_schedulers(self.module, Interval::Epoch, false)?;
+        }
+        if let Some(lr) = used_lr {
+            self.run.step_end(self.module, 0, lr)?;
+        }
+        event!(
+            self,
+            TrainBatchEnd {
+                batch: self.run.view(&batch, name),
+                loss: has_loss.then(|| Scalar::new(self.run.values.losses.current())),
+            }
+        );
+        self.end_batch()?;
+        Ok(false)
+    }
+
+    /// After `on_train_batch_end`.
+    pub(crate) fn end_batch(&mut self) -> Result<(), Failure> {
+        self.run.leave_batch();
+        self.run.check_budgets(self.module)?;
+        self.check_max_time();
+        self.run.deliver_notices(self.module)
+    }
+
+    /// After a batch: records its metrics, and validates if that is due. Returns `true` when the epoch ends
+    /// here.
     pub(crate) fn after_batch(&mut self, training: &Training<M::Batch>) -> Result<bool, Failure> {
         self.run.record_metrics(self.module, Phase::Train)?;
         if self.validation_is_due(training) {
@@ -233,7 +275,7 @@ impl<M: Module> Call<'_, M> {
         self.after_validation()
     }
 
-    /// What follows a batch and its validation. `true` when the epoch ends here.
+    /// After a batch and its validation. Returns `true` when the epoch ends here.
     pub(crate) fn after_validation(&mut self) -> Result<bool, Failure> {
         if self.run.state.progress.step_counted && self.run.ending.signal.is_none() {
             self.run.step_schedulers(self.module, Interval::Step, true)?;
@@ -246,123 +288,45 @@ impl<M: Module> Call<'_, M> {
         Ok(ends)
     }
 
-    /// What follows `on_train_batch_end`.
-    pub(crate) fn end_batch(&mut self) -> Result<(), Failure> {
-        self.run.leave_batch();
-        self.run.judge_budgets(self.module)?;
-        self.stop_when_time_is_over();
-        self.run.deliver_notices(self.module)
+    /// Whether training can be interrupted here. Where gradients cannot be saved, the accumulation window is
+    /// completed first.
+    fn can_interrupt(&self) -> bool {
+        self.module.saves_gradients()
+            || !self.run.checkpointer.kept
+            || !self.run.is_within_window(self.module)
     }
 
-    /// One micro-batch. `true` when the epoch was left before its step.
-    fn batch(
-        &mut self,
-        feed: &Feed<M::Batch>,
-        fetched: Fetched<M::Batch>,
-        wait: Duration,
-    ) -> Result<bool, Failure> {
-        let run = &mut self.run;
-        let Fetched { batch, loader, is_last } = fetched;
-        let name = feed.name(loader);
-        run.state.batch.index = run.state.progress.batches;
-        run.state.batch.loader = loader;
-        run.state.batch.is_last = is_last;
-        run.state.before_batch = Some(run.state.progress);
-        run.state.progress.batches += 1;
-        run.state.progress.total_batches += 1;
-        run.state.progress.step_counted = false;
-        run.shared.metrics.set_step(run.state.progress.current_step());
-        run.shared.metrics.set_batch_size(batch.size());
-        let window_begins = run.state.batch.index.is_multiple_of(run.limits.accumulate);
-        let window_ends = run.state.progress.batches.is_multiple_of(run.limits.accumulate);
-        if window_begins {
-            run.state.window = Window::Closed;
-        }
-        (run.flow.skip_batch, run.flow.skip_update) = (false, false);
+    fn shared_snapshot(&self) -> SharedSnapshot {
+        let shared = &self.run.shared;
+        let streams = shared.streams.borrow().clone();
+        SharedSnapshot { metrics: shared.metrics.state(), board: shared.board.clone(), streams }
+    }
 
-        event!(self, TrainBatchStart { batch: self.run.view(&batch, name), wait });
-        self.run.agree(self.module, "skipped batches")?;
-
-        let (run, module) = (&mut self.run, &mut *self.module);
-        if std::mem::take(&mut run.flow.end_epoch) {
-            run.state.batch.is_last = true;
-            run.leave_batch();
-            run.step_schedulers(module, Interval::Step, false)?;
-            run.step_schedulers(module, Interval::Epoch, false)?;
-            return Ok(true);
-        }
-
-        let mut has_loss = false;
-        let mut stepped = None;
-        if !std::mem::take(&mut run.flow.skip_batch) {
-            let (samples, tokens) = run.samples_and_tokens(&batch);
-            run.state.progress.samples += samples;
-            run.state.progress.tokens += tokens;
-            let losses_before = run.values.losses.len();
-            let loss = run.forward(module, &batch, name)?;
-            let loss = run.loss_of_all(loss)?;
-            if module.automatic_optimization() {
-                if run.state.window == Window::Closed {
-                    run.zero_grad(module, 0..run.update.optimization.optimizers)?;
-                    run.state.window = Window::Open;
-                }
-                if let Some(loss) = loss {
-                    run.backward(module, &loss, run.limits.accumulate as f64)?;
-                    run.values.losses.push(loss.map(M::detach));
-                    run.agree(module, "skipped updates")?;
-                    // Gradients that must not be used are in the window's sum, so the whole window is skipped.
-                    if std::mem::take(&mut run.flow.skip_update) {
-                        run.state.window = Window::Skipped;
-                    }
-                    if (window_ends || is_last) && run.state.window == Window::Open {
-                        stepped = run.update(module, 0..run.update.optimization.optimizers)?;
-                    }
-                }
-            } else if let Some(loss) = loss.filter(|_| run.values.losses.len() == losses_before) {
-                // What a manual step returns is its loss, unless it was propagated back already.
-                run.values.losses.push(loss.map(M::detach));
-            }
-            has_loss = run.values.losses.len() > losses_before;
-        }
-
-        if stepped.is_some() {
-            run.step_schedulers(module, Interval::Step, false)?;
-        }
-        if is_last {
-            run.step_schedulers(module, Interval::Epoch, false)?;
-        }
-        if let Some(lr) = stepped {
-            run.step_end(module, 0, lr)?;
-        }
-        event!(
-            self,
-            TrainBatchEnd {
-                batch: self.run.view(&batch, name),
-                loss: has_loss.then(|| Scalar::new(self.run.values.losses.current())),
-            }
-        );
-        self.end_batch()?;
-        Ok(false)
+    fn reset_shared(&mut self, snapshot: SharedSnapshot) {
+        self.run.shared.metrics.restore(snapshot.metrics);
+        self.run.shared.board = snapshot.board;
+        self.run.shared.streams.replace(snapshot.streams);
     }
 }
 
-/// When loops end and validations begin; Lightning's rules.
+/// When training ends, and when validations are due; Lightning's rules.
 impl<M: Module> Call<'_, M> {
-    /// Whether no further epoch begins.
+    /// Whether training is done: no further epoch begins.
     fn is_done(&self, training: &Training<M::Batch>) -> bool {
         let run = &self.run;
-        training.feed.length() == Some(0)
+        training.stream.length() == Some(0)
             || run.steps_are_done()
             || run.limits.max_epochs.is_some_and(|max| run.state.progress.epochs_done >= max)
             || run.stops()
     }
 
-    /// Whether no further batch of this epoch begins.
+    /// Whether the epoch is done: no further batch begins.
     fn epoch_is_done(&self) -> bool {
         self.run.state.batch.is_last || self.run.steps_are_done() || self.run.stops()
     }
 
-    fn stop_when_time_is_over(&mut self) {
+    /// Requests a stop after `max_time`.
+    fn check_max_time(&mut self) {
         let Some(max) = self.run.limits.max_time else { return };
         if self.run.time_of_all().saturating_sub(self.run.state.train_began) >= max {
             self.run.flow.stop.get_or_insert(("trainer".into(), "`max_time` is over".into()));
@@ -371,14 +335,14 @@ impl<M: Module> Call<'_, M> {
 
     fn validation_is_due(&mut self, training: &Training<M::Batch>) -> bool {
         let run = &mut self.run;
-        let asked = std::mem::take(&mut run.flow.validate);
+        let requested = std::mem::take(&mut run.flow.validate);
         if !run.shared.run.validation.due_in(run.state.progress.epoch) {
-            return asked && run.shared.run.validation.enabled;
+            return requested && run.shared.run.validation.enabled;
         }
-        if asked || run.stops() {
+        if requested || run.stops() {
             return true;
         }
-        if let Check::Time(interval) = run.limits.val_check {
+        if let ValInterval::Time(interval) = run.limits.val_check {
             return run.time_of_all().saturating_sub(run.state.last_validation) >= interval.0;
         }
         let across_epochs = run.limits.check_val_every_n_epoch.is_none();
@@ -390,25 +354,26 @@ impl<M: Module> Call<'_, M> {
         }
     }
 
-    /// Asks the data for its training loaders, and works out how much of them to use.
-    pub(crate) fn training_feed(&mut self) -> Result<Feed<M::Batch>, Failure> {
+    /// Makes the training loaders, and applies the limits to them.
+    pub(crate) fn open_train_stream(&mut self) -> Result<TrainStream<M::Batch>, Failure> {
         let (loaders, batches) = self.loaders(Split::Train)?;
-        self.run.at(Who::Data, "turns");
         let seed = self.run.shared.streams.borrow().seed();
-        let feed = Feed::new(loaders, &batches, self.data.turns(), self.run.limits.shuffled, seed);
-        let feed = self.run.checked(feed.map_err(Into::into))?;
-        Ok(feed.watched(&self.run.loaders.watch.desk))
+        let (shuffled, wait) = (self.run.limits.shuffled, self.run.loaders.watch.wait.clone());
+        self.run.enter(Callee::Data, "interleave");
+        let interleave = self.data.interleave();
+        let stream = TrainStream::new(loaders, &batches, interleave, shuffled, seed, wait);
+        self.run.checked(stream.map_err(Into::into))
     }
 
     /// The training batches, and when to validate.
     pub(crate) fn training(&mut self) -> Result<Training<M::Batch>, Failure> {
-        let feed = match self.feed.take() {
-            Some(feed) => feed,
-            None => self.training_feed()?,
+        let stream = match self.train_stream.take() {
+            Some(stream) => stream,
+            None => self.open_train_stream()?,
         };
-        let val_check = self.run.limits.val_check_batches(feed.length());
-        self.run.at(Who::Trainer, "val_check_interval");
-        let val_check = self.run.checked(val_check.map_err(Into::into))?;
-        Ok(Training { feed, val_check })
+        let length = stream.length();
+        let val_check = self.run.limits.val_check_batches(length).map_err(Into::into);
+        let val_check = call!(self.run, Trainer, "val_check_interval", val_check)?;
+        Ok(Training { stream, val_check })
     }
 }

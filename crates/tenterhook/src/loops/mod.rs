@@ -1,20 +1,21 @@
-//! The training loop: its parts, and what all of them need.
+//! The loops. `fit.rs` is training from the first event to the last, `update.rs` forward, backward and
+//! optimizer step, `evaluate.rs` validation, test and prediction, `event.rs` how an event is delivered,
+//! `decisions.rs` how the decisions of hooks are applied, and `ranks/` the collectives of several ranks.
 //!
-//! Read `fit.rs` for the loop from the first event to the last, `update.rs` for one optimizer step, `event.rs` for how an
-//! event goes out, `decisions.rs` for what the decisions of hooks do, and `ranks/` for what several ranks do together.
-//!
-//! - A skipped update inside an accumulation window skips the whole window, since the window's sum holds the gradients that must not
-//!   be used.
-//! - A decision may hold several flows. Each has its effect, and the strongest says how the run ends.
-//! - Norms that only hooks with a cadence want are computed in their steps only (`HookRunner::wants_at`).
+//! - A skipped update skips its whole accumulation window, because the sum of the gradients contains those
+//!   that must not be used.
+//! - A decision may hold several flows. Each takes effect, and the strongest determines how the run ends.
+//! - Gradient norms that only hooks with a cadence read are computed in the steps of these hooks
+//!   (`HookRunner::wants_at`).
 //! - Checkpoints hold the module's own weights while others are swapped in.
-//! - Training loaders are made before `configure_optimizers`, so that schedules know how long training will be.
-//! - After a failure a checkpoint is of the last point from which the run can be resumed; the accumulation window of the failing
-//!   batch begins anew.
+//! - Training loaders are made before `configure_optimizers`, because schedules need the length of training.
+//! - A checkpoint after a failure is of the last point from which the run can be resumed. The accumulation
+//!   window of the failed batch starts again.
 
 #[macro_use]
 pub(crate) mod event;
 mod decisions;
+mod ending;
 pub(crate) mod evaluate;
 pub(crate) mod fit;
 pub(crate) mod ranks;
@@ -22,10 +23,10 @@ mod state;
 pub(crate) mod update;
 mod weight_swap;
 
-use tenterhook_core::failure::speakable;
+use tenterhook_core::failure::ensure_displayable;
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{
-    Batch, BoxError, FINDS_NAN, Failure, HookRunner, LogOptions, Origin, Progress, Shared, Stage, Tensors,
+    Batch, BoxError, FINDS_NAN, Failure, HookRunner, LogOptions, Origin, Progress, RunState, Stage, Tensors,
     backtraces,
 };
 
@@ -35,77 +36,75 @@ use crate::data::{BatchData, of_loader, panic_in};
 use crate::journal::{Journal, RunNotice};
 use crate::module::Module;
 use crate::settings::Limits;
-use crate::stall::Watch;
+use crate::stall::StallWatch;
 use crate::strategy::Strategy;
 use ranks::Ranks;
 pub(crate) use state::{BatchPlace, Ending, FlowRequests, LoopState, StepValues, UpdateState, Window};
 pub(crate) use weight_swap::WeightSwap;
 
-/// Who runs when it is not a hook. Noted before every call, so it must be cheap.
+/// User code that the loop calls, apart from hooks. It becomes the origin of a failure.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Who {
+pub(crate) enum Callee {
     Module,
     Data,
     Strategy,
     Trainer,
 }
 
-impl From<Who> for Origin {
-    fn from(who: Who) -> Origin {
-        match who {
-            Who::Module => Origin::Module,
-            Who::Data => Origin::Data,
-            Who::Strategy => Origin::Strategy,
-            Who::Trainer => Origin::Trainer,
+impl From<Callee> for Origin {
+    fn from(callee: Callee) -> Origin {
+        match callee {
+            Callee::Module => Origin::Module,
+            Callee::Data => Origin::Data,
+            Callee::Strategy => Origin::Strategy,
+            Callee::Trainer => Origin::Trainer,
         }
     }
 }
 
-/// The names of the training loaders and of those of the evaluation, and how long the loop waits for them.
-pub(crate) struct LoaderNames {
+/// The loaders: names of those for training and of those for evaluation, and the watch that reports stalls.
+pub(crate) struct LoaderState {
     pub(crate) names: [Vec<String>; 2],
-    pub(crate) watch: Watch,
+    pub(crate) watch: StallWatch,
 }
 
-/// The user code that runs now, so that a failure or a panic has an origin.
+/// The call that is running. It is set before every call, so it must be cheap.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Caller {
-    pub(crate) who: Who,
+pub(crate) struct Calling {
+    pub(crate) callee: Callee,
     pub(crate) place: &'static str,
 }
 
-/// The parts of the loop, apart from the module and the data, which the user brings.
+/// The state of a call of the trainer, by parts. Module and data belong to the user and are passed in.
 pub struct Loop<M: Module> {
     pub(crate) hooks: HookRunner,
-    /// What hooks see: run, metrics, board, random streams, clock.
-    pub(crate) shared: Shared,
+    /// The state that hooks share: run, metrics, blackboard, random streams, clock.
+    pub(crate) shared: RunState,
     pub(crate) limits: Limits,
-    /// Where training stands.
     pub(crate) state: LoopState,
     pub(crate) values: StepValues<M::Scalar>,
     pub(crate) update: UpdateState<M::Scalar>,
-    /// What hooks and module have decided, until the loop carries it out.
     pub(crate) flow: FlowRequests,
     pub(crate) weights: WeightSwap,
     pub(crate) ending: Ending,
     pub(crate) accounts: Accounts,
     pub(crate) checkpointer: Checkpointer,
     pub(crate) journal: Journal,
-    pub(crate) loaders: LoaderNames,
+    pub(crate) loaders: LoaderState,
     pub(crate) ranks: Ranks,
-    pub(crate) caller: Caller,
+    pub(crate) calling: Calling,
 }
 
 impl<M: Module> Loop<M> {
     pub(crate) fn new(
         hooks: HookRunner,
-        shared: Shared,
+        shared: RunState,
         limits: Limits,
         stage: Stage,
         journal: Journal,
         strategy: Box<dyn Strategy>,
     ) -> Loop<M> {
-        let watch = Watch::new(limits.stall_warning);
+        let watch = StallWatch::new(limits.stall_warning);
         Loop {
             hooks,
             shared,
@@ -119,59 +118,79 @@ impl<M: Module> Loop<M> {
             accounts: Accounts::default(),
             checkpointer: Checkpointer::default(),
             journal,
-            loaders: LoaderNames { names: Default::default(), watch },
+            loaders: LoaderState { names: Default::default(), watch },
             ranks: Ranks::new(strategy),
-            caller: Caller { who: Who::Trainer, place: "start" },
+            calling: Calling { callee: Callee::Trainer, place: "start" },
         }
     }
 
-    /// Itself: for macros that are given a place or a reference.
+    /// Lets macros take a `Loop` or a reference to it.
     #[inline]
     pub(crate) fn as_mut(&mut self) -> &mut Loop<M> {
         self
     }
 
-    /// Notes who is about to run, in case that fails or panics.
+    /// Sets the origin of a failure or panic in the call that follows.
     #[inline]
-    pub(crate) fn at(&mut self, who: Who, place: &'static str) {
-        self.caller.who = who;
-        self.caller.place = place;
+    pub(crate) fn enter(&mut self, callee: Callee, place: &'static str) {
+        self.calling = Calling { callee, place };
     }
 
-    /// A failure of whoever was noted last. A hook's failure inside a module's manual step stays a hook's.
+    /// A failure of the current call. A hook's failure inside a manual step of the module remains the hook's.
     pub(crate) fn failed(&self, error: BoxError, panicked: bool) -> Failure {
         match error.downcast::<Failure>() {
             Ok(failure) => *failure,
             Err(error) => {
-                let mut error = speakable(error);
+                let mut error = ensure_displayable(error);
                 let Progress { epoch, step, .. } = self.state.progress;
-                if panicked && matches!((self.caller.who, self.caller.place), (Who::Data, "seek" | "next")) {
-                    error = of_loader(&self.loaders.watch.desk.waited_for(), error);
+                let Calling { callee, place } = self.calling;
+                if panicked && matches!((callee, place), (Callee::Data, "seek" | "next")) {
+                    error = of_loader(&self.loaders.watch.wait.loader_name(), error);
                 }
                 let (panicked, trace) = match panic_in(&mut error) {
-                    Some(elsewhere) => (true, elsewhere.take_trace()),
-                    None if panicked => (true, backtraces::of_panic()),
+                    Some(elsewhere) => (true, elsewhere.take_backtrace()),
+                    None if panicked => (true, backtraces::of_last_panic()),
                     None => (false, backtraces::of_error(&error)),
                 };
-                Failure {
-                    origin: self.caller.who.into(),
-                    place: self.caller.place,
-                    epoch,
-                    step,
-                    panicked,
-                    error,
-                    trace,
-                }
+                Failure { origin: callee.into(), place, epoch, step, panicked, error, trace }
             }
         }
     }
 
+    /// Makes an error a failure of the current call.
     #[inline]
     pub(crate) fn checked<T>(&self, result: Result<T, BoxError>) -> Result<T, Failure> {
         result.map_err(|error| self.failed(error, false))
     }
 
-    /// The batch is done: what is logged from here on belongs to the step that was completed last.
+    /// Fails on behalf of this callee.
+    pub(crate) fn fail<T>(
+        &mut self,
+        callee: Callee,
+        place: &'static str,
+        error: impl Into<BoxError>,
+    ) -> Result<T, Failure> {
+        self.enter(callee, place);
+        Err(self.failed(error.into(), false))
+    }
+
+    /// Counts the batch, and opens an accumulation window if one starts here.
+    pub(crate) fn begin_batch(&mut self, loader: usize, is_last: bool, size: usize) {
+        let state = &mut self.state;
+        state.batch = BatchPlace { index: state.progress.batches, loader, is_last };
+        state.before_batch = Some(state.progress);
+        state.progress.batches += 1;
+        state.progress.total_batches += 1;
+        state.progress.step_counted = false;
+        if state.batch.index.is_multiple_of(self.limits.accumulate) {
+            state.window = Window::Closed;
+        }
+        self.shared.metrics.set_step(state.progress.current_step());
+        self.shared.metrics.set_batch_size(size);
+        (self.flow.skip_batch, self.flow.skip_update) = (false, false);
+    }
+
+    /// Ends the batch: later metrics belong to the last completed step.
     pub(crate) fn leave_batch(&mut self) {
         self.state.before_batch = None;
         self.shared.metrics.set_step(self.state.progress.step);
@@ -184,7 +203,7 @@ impl<M: Module> Loop<M> {
         Batch { index, size: batch.size(), loader_index, loader, is_last, tensors }
     }
 
-    /// The first of two failures is the one that counts; the other is listed after it.
+    /// Returns the first of two failures, and keeps the second for the report.
     pub(crate) fn first_of(
         &mut self,
         first: Result<(), Failure>,
@@ -199,12 +218,12 @@ impl<M: Module> Loop<M> {
         }
     }
 
-    /// Reads the losses when it is time to, or when somebody judges every one of them. Where only observers want
-    /// it, only they see it, so that nobody decides otherwise because of them.
+    /// Reads and logs the loss every `log_every_n_steps`, or in every step if a hook reads every loss. A loss
+    /// that is read for observers alone is shown to observers alone, so that they cannot influence decisions.
     pub(crate) fn log_loss(&mut self) {
         let due = self.limits.log_every > 0 && self.state.progress.step.is_multiple_of(self.limits.log_every);
-        let for_everybody = due || self.hooks.judges_every_loss();
-        if !(for_everybody || self.hooks.observes_every_loss()) {
+        let for_all = due || self.hooks.steering_needs_every_loss();
+        if !(for_all || self.hooks.observers_need_every_loss()) {
             return;
         }
         if !due {
@@ -212,7 +231,7 @@ impl<M: Module> Loop<M> {
         }
         if let Some(loss) = self.values.losses.read() {
             self.check_finite(loss);
-            if for_everybody {
+            if for_all {
                 self.shared.metrics.log(TRAIN_LOSS, loss, LogOptions::STEP);
             } else {
                 self.shared.metrics.log_for_observers(TRAIN_LOSS, loss);
@@ -220,28 +239,12 @@ impl<M: Module> Loop<M> {
         }
     }
 
-    /// Tells once that the loss, which was read anyway, is not finite: nothing else would say so where no hook looks.
+    /// Reports a loss that is not finite, once per call.
     pub(crate) fn check_finite(&mut self, loss: f64) {
-        if !loss.is_finite() && !std::mem::replace(&mut self.journal.told_not_finite, true) {
+        if !loss.is_finite() && !std::mem::replace(&mut self.journal.reported_not_finite, true) {
             let guarded =
                 self.hooks.declared().iter().any(|spec| spec.provides.iter().any(|it| it == FINDS_NAN));
             self.note(RunNotice::NotFinite { loss, step: self.state.progress.step, guarded });
         }
-    }
-
-    /// Whether a request to stop may be heeded.
-    pub(crate) fn may_stop(&self) -> bool {
-        self.state.progress.epochs_done >= self.limits.min_epochs
-            && self.state.progress.step >= self.limits.min_steps
-    }
-
-    /// Whether somebody asked to stop and it may be heeded.
-    pub(crate) fn stops(&self) -> bool {
-        self.flow.stop.is_some() && self.may_stop()
-    }
-
-    /// Whether the last optimizer step that was allowed has been made.
-    pub(crate) fn steps_are_done(&self) -> bool {
-        self.limits.max_steps.is_some_and(|max| self.state.progress.step >= max)
     }
 }

@@ -1,4 +1,4 @@
-//! The state of the loop, by what it is about.
+//! The state of the loop, in parts.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::tensor::ReadScalar;
 use tenterhook_core::{Decision, Failure, Outcome, Phase, Progress, Stage, Status};
 
-use crate::losses::{Losses, Once};
+use crate::losses::{LazyScalar, Losses};
 use crate::module::Optimization;
 use crate::outputs::Outputs;
 use crate::run::Interrupt;
 
-/// Where the current batch came from.
+/// The position of a batch, and the loader that it came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BatchPlace {
     pub(crate) index: u64,
@@ -23,30 +23,30 @@ pub(crate) struct BatchPlace {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Window {
-    /// Its gradients have not been cleared yet.
+    /// The gradients of the last window have not been cleared yet.
     #[default]
     Closed,
     /// Gradients are being accumulated.
     Open,
-    /// Open, but its gradients are not used: a controller skipped the update.
+    /// Gradients are being accumulated, but a controller has skipped the update.
     Skipped,
 }
 
-/// Where the loop stands: stage, epoch, batch and accumulation window.
+/// Stage, progress, batch and accumulation window.
 pub(crate) struct LoopState {
     pub(crate) stage: Stage,
     pub(crate) phase: Phase,
     pub(crate) status: Status,
     pub(crate) progress: Progress,
     pub(crate) batch: BatchPlace,
-    /// The training batch, while an evaluation has its own.
+    /// The training batch during a validation.
     pub(crate) train_batch: BatchPlace,
-    /// The progress before the training batch that is under way.
+    /// The progress before the current training batch.
     pub(crate) before_batch: Option<Progress>,
     pub(crate) window: Window,
-    /// How long the run had taken when training began.
+    /// The run's time when training began.
     pub(crate) train_began: Duration,
-    /// How long the run had taken when the last validation ended, or training began.
+    /// The run's time when the last validation ended, or training began.
     pub(crate) last_validation: Duration,
 }
 
@@ -66,16 +66,16 @@ impl LoopState {
         }
     }
 
-    /// The training batch, also while a validation has its own.
+    /// The training batch, also during a validation.
     pub(crate) fn training_batch(&self) -> BatchPlace {
         if self.phase == Phase::Train { self.batch } else { self.train_batch }
     }
 }
 
-/// What the module's steps yield.
+/// What the steps of the module return.
 pub(crate) struct StepValues<S> {
     pub(crate) losses: Losses<S>,
-    /// The outputs of an evaluation step, while a hook wants them.
+    /// The outputs of an evaluation step, if a hook receives them.
     pub(crate) outputs: Option<Outputs>,
 }
 
@@ -85,54 +85,52 @@ impl<S: ReadScalar> StepValues<S> {
     }
 }
 
-/// What updates need to know from one to the next.
+/// The state of the optimizer steps.
 pub(crate) struct UpdateState<S> {
     pub(crate) optimization: Optimization,
     /// The gradient norms of this step, one per optimizer.
-    pub(crate) norms: Vec<Once<S>>,
-    /// The optimizers whose missing gradients have been reported.
+    pub(crate) norms: Vec<LazyScalar<S>>,
+    /// The optimizers that were checked for parameters without a gradient.
     pub(crate) gradients_seen: Vec<usize>,
-    /// The last step that the module made itself in this batch was counted.
+    /// With manual optimization: the module's last step in this batch was counted.
     pub(crate) stepped_itself: bool,
 }
 
 impl<S> Default for UpdateState<S> {
     fn default() -> UpdateState<S> {
-        let (optimization, norms, gradients_seen, stepped_itself) = Default::default();
-        UpdateState { optimization, norms, gradients_seen, stepped_itself }
+        UpdateState {
+            optimization: Optimization::default(),
+            norms: Vec::new(),
+            gradients_seen: Vec::new(),
+            stepped_itself: false,
+        }
     }
 }
 
-/// What hooks and module have decided, until the loop carries it out.
+/// What hooks and module have requested and the loop has not carried out yet.
 #[derive(Debug, Default)]
 pub(crate) struct FlowRequests {
-    /// Who asked to stop, and why.
+    /// The hook or module that requested a stop, and its reason.
     pub(crate) stop: Option<(String, String)>,
     pub(crate) end_epoch: bool,
     pub(crate) skip_batch: bool,
     pub(crate) skip_update: bool,
     pub(crate) validate: bool,
-    /// The decisions of the module, until its handler has returned.
-    pub(crate) of_module: Vec<Decision>,
+    /// Decisions of the module, applied after its handler has returned.
+    pub(crate) from_module: Vec<Decision>,
 }
 
 /// How the call ends.
+#[derive(Default)]
 pub(crate) struct Ending {
     pub(crate) interrupt: Interrupt,
-    /// The signal that ends the run, once the loop has seen it.
+    /// The signal that ends the run.
     pub(crate) signal: Option<String>,
-    /// A signal ends the epoch early.
-    pub(crate) cut_short: bool,
+    /// A signal interrupted the epoch.
+    pub(crate) epoch_interrupted: bool,
     pub(crate) outcome: Outcome,
-    /// Hooks are being torn down, or the run has failed: no other event follows.
+    /// Hooks are being torn down, or the run has failed: no further event is delivered.
     pub(crate) closing: bool,
     /// Failures between the first fatal one and `on_exception`.
     pub(crate) later: Vec<Failure>,
-}
-
-impl Default for Ending {
-    fn default() -> Ending {
-        let (signal, cut_short, closing, later) = Default::default();
-        Ending { interrupt: Interrupt::new(), signal, cut_short, outcome: Outcome::Completed, closing, later }
-    }
 }

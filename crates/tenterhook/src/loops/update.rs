@@ -1,19 +1,23 @@
-//! One optimizer step: forward, backward, update, in the order of their events.
+//! What training does with a batch: forward, backward and, at the end of an accumulation window, the
+//! optimizer step.
+//!
+//! [`Loop::train_on`] shows the order. The functions below it are its parts, each with the events before and
+//! after it.
 
 use std::ops::Range;
 use std::time::Duration;
 
-use tenterhook_core::moment::NoModel;
+use tenterhook_core::run_context::NoModel;
 use tenterhook_core::tensor::NormOfParts;
-use tenterhook_core::{Event, Failure, Moment, Phase, Scalar, Tensors, Update};
+use tenterhook_core::{Event, Failure, Phase, RunContext, Scalar, Tensors, Update};
 
 use crate::cx::Cx;
 use crate::journal::RunNotice;
-use crate::loops::{Loop, Who};
-use crate::losses::Once;
+use crate::loops::{Callee, Loop, Window};
+use crate::losses::LazyScalar;
 use crate::module::{Interval, Module, StepOutput};
 
-/// What separates the seeds of training, validation, test and prediction.
+/// Domain separator of the engine's seeds, one per loop.
 pub(crate) fn purpose(phase: Phase) -> u64 {
     match phase {
         Phase::Train => 1,
@@ -25,20 +29,64 @@ pub(crate) fn purpose(phase: Phase) -> u64 {
 }
 
 impl<M: Module> Loop<M> {
-    /// The module's step on a batch: the loss, or none.
+    /// Forward, backward and, when the window ends, the optimizer step. Returns the learning rate that the
+    /// optimizer used, or `None` without a step. With manual optimization the module does backward and step
+    /// itself, in its `training_step`.
+    pub(crate) fn train_on(
+        &mut self,
+        module: &mut M,
+        batch: &M::Batch,
+        loader: &str,
+    ) -> Result<Option<f64>, Failure> {
+        let (samples, tokens) = self.samples_and_tokens(batch);
+        self.state.progress.samples += samples;
+        self.state.progress.tokens += tokens;
+        let losses_before = self.values.losses.len();
+        let loss = self.forward(module, batch, loader)?;
+        let loss = self.loss_of_all(loss)?;
+        if !module.automatic_optimization() {
+            // The returned loss counts, unless the module has already passed it to `backward`.
+            if let Some(loss) = loss.filter(|_| self.values.losses.len() == losses_before) {
+                self.values.losses.push(loss.map(M::detach));
+            }
+            return Ok(None);
+        }
+        let optimizers = 0..self.update.optimization.optimizers;
+        if self.state.window == Window::Closed {
+            self.zero_grad(module, optimizers.clone())?;
+            self.state.window = Window::Open;
+        }
+        let Some(loss) = loss else { return Ok(None) };
+        self.backward(module, &loss, self.limits.accumulate as f64)?;
+        self.values.losses.push(loss.map(M::detach));
+        self.agree(module, "skipped updates")?;
+        // The sum holds gradients that must not be used, so the update of the whole window is skipped.
+        if std::mem::take(&mut self.flow.skip_update) {
+            self.state.window = Window::Skipped;
+        }
+        let batches = self.state.progress.batches;
+        let window_ends = batches.is_multiple_of(self.limits.accumulate) || self.state.batch.is_last;
+        if window_ends && self.state.window == Window::Open {
+            self.update(module, optimizers)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// Runs the module's `training_step`. Returns the loss, if there is one.
     pub(crate) fn forward(
         &mut self,
         module: &mut M,
         batch: &M::Batch,
         loader: &str,
-    ) -> Result<Option<Once<M::Scalar>>, Failure> {
+    ) -> Result<Option<LazyScalar<M::Scalar>>, Failure> {
         event!(self, module, BeforeForward { batch: self.view(batch, loader) });
         let timed = self.stopwatch(Event::AfterForward);
         let seed = self.step_seed(self.state.phase, self.state.progress.total_batches);
-        self.at(Who::Module, "reseed");
+        self.enter(Callee::Module, "reseed");
         module.reseed(seed);
         self.update.stepped_itself = false;
-        self.at(Who::Module, "training_step");
+        self.enter(Callee::Module, "training_step");
         let output = module.training_step(batch, &mut Cx::new(self));
         self.state.progress.step_counted |= self.update.stepped_itself;
         let output = self.checked(output)?;
@@ -46,27 +94,25 @@ impl<M: Module> Loop<M> {
         let duration = self.since(timed);
         event!(self, module, AfterForward { batch: self.view(batch, loader), duration });
         Ok(match output {
-            StepOutput::Loss(loss) => Some(Once::new(loss)),
+            StepOutput::Loss(loss) => Some(LazyScalar::new(loss)),
             StepOutput::NoLoss => None,
         })
     }
 
-    /// Clears the gradients of these optimizers, at the start of an accumulation window.
+    /// Clears the gradients of these optimizers at the start of an accumulation window.
     pub(crate) fn zero_grad(&mut self, module: &mut M, optimizers: Range<usize>) -> Result<(), Failure> {
         event!(self, module, BeforeZeroGrad { gradients: Tensors::new(module.gradients(None)) });
         for optimizer in optimizers {
-            self.at(Who::Module, "optimizer_zero_grad");
-            let cleared = module.optimizer_zero_grad(optimizer);
-            self.checked(cleared)?;
+            call!(self, Module, "optimizer_zero_grad", module.optimizer_zero_grad(optimizer))?;
         }
         Ok(())
     }
 
-    /// Propagates the loss back, divided so that a window's gradients are a mean.
+    /// Backpropagates the loss, divided so that the gradients of a window are a mean.
     pub(crate) fn backward(
         &mut self,
         module: &mut M,
-        loss: &Once<M::Scalar>,
+        loss: &LazyScalar<M::Scalar>,
         divide_by: f64,
     ) -> Result<(), Failure> {
         event!(self, module, BeforeBackward { loss: Scalar::new(loss) });
@@ -74,9 +120,7 @@ impl<M: Module> Loop<M> {
         if self.ranks.several {
             self.backward_on_all(module, &loss.scalar, divide_by)?;
         } else {
-            self.at(Who::Module, "backward");
-            let propagated = module.backward(&loss.scalar, divide_by);
-            self.checked(propagated)?;
+            call!(self, Module, "backward", module.backward(&loss.scalar, divide_by))?;
         }
         let duration = self.since(timed);
         event!(
@@ -91,7 +135,7 @@ impl<M: Module> Loop<M> {
         Ok(())
     }
 
-    /// Lets these optimizers step, in order. The learning rate that the first of them used, or `None`
+    /// Steps these optimizers, in order. Returns the learning rate that the first of them used, or `None`
     /// when a controller skipped the update.
     pub(crate) fn update(
         &mut self,
@@ -113,14 +157,12 @@ impl<M: Module> Loop<M> {
             self.report_missing_gradients(module, optimizer);
             self.run_update_hooks(module, optimizer)?;
             let clipping = self.clip(module, optimizer)?;
-            // Gradients live on only if somebody will look at them.
+            // Gradients are freed unless a hook reads them after the step.
             let keep = self.hooks.wants_at(Event::AfterOptimizerStep, &self.state.progress)
                 || self.hooks.wants(Event::BeforeZeroGrad);
             let timed = self.stopwatch(Event::AfterOptimizerStep);
             used_lr = used_lr.or_else(|| Some(module.lr(optimizer)));
-            self.at(Who::Module, "optimizer_step");
-            let updated = module.optimizer_step(optimizer, keep);
-            self.checked(updated)?;
+            call!(self, Module, "optimizer_step", module.optimizer_step(optimizer, keep))?;
             let duration = clipping + self.since(timed);
             event!(
                 self,
@@ -140,7 +182,8 @@ impl<M: Module> Loop<M> {
         Ok(used_lr)
     }
 
-    /// Tells once of parameters that the loss does not depend on: usually a mistake in the model.
+    /// Reports once per optimizer the parameters that got no gradient, usually because of a mistake in the
+    /// model.
     fn report_missing_gradients(&mut self, module: &M, optimizer: usize) {
         if self.update.gradients_seen.contains(&optimizer) {
             return;
@@ -152,13 +195,14 @@ impl<M: Module> Loop<M> {
         }
     }
 
+    /// Lets update hooks change the gradients.
     fn run_update_hooks(&mut self, module: &mut M, optimizer: usize) -> Result<(), Failure> {
         if !self.hooks.updates_gradients() {
             return Ok(());
         }
-        let standing = (self.state.stage, self.state.phase, self.state.status);
-        let moment = Moment::new(standing, self.state.progress, &self.shared, &NoModel, &self.values.losses);
-        let updated = self.hooks.update(module.gradients_mut(optimizer), &Update { moment, optimizer });
+        let run = (self.state.stage, self.state.phase, self.state.status);
+        let run_cx = RunContext::new(run, self.state.progress, &self.shared, &NoModel, &self.values.losses);
+        let updated = self.hooks.update(module.gradients_mut(optimizer), &Update { run_cx, optimizer });
         if self.limits.trace_updates {
             self.record_updates();
         }
@@ -166,26 +210,25 @@ impl<M: Module> Loop<M> {
         self.after_event(module)
     }
 
-    /// How long clipping took, where somebody wants to know how long the update takes.
+    /// Clips the gradients. Returns how long clipping took, if a hook receives the duration of the step.
     fn clip(&mut self, module: &mut M, optimizer: usize) -> Result<Duration, Failure> {
         let rule = self.limits.clip;
         let wanted = self.hooks.wants_at(Event::GradientClip, &self.state.progress);
         let wanted_later = self.hooks.reads_grad_norm(&self.state.progress);
         if wanted || wanted_later {
-            self.update.norms.push(Once::new(module.grad_norm(optimizer)));
+            self.update.norms.push(LazyScalar::new(module.grad_norm(optimizer)));
         }
         let mut took = Duration::ZERO;
         if let Some(rule) = rule {
             let timed = self.stopwatch(Event::AfterOptimizerStep);
-            self.at(Who::Module, "clip_gradients");
-            let clipped = module.clip_gradients(optimizer, rule);
-            self.checked(clipped)?;
+            call!(self, Module, "clip_gradients", module.clip_gradients(optimizer, rule))?;
             took = self.since(timed);
         }
         if wanted {
-            // Where nothing is clipped, the norm after is the one before.
-            let after = rule.map(|_| Once::new(module.grad_norm(optimizer)));
-            let before = self.update.norms.pop().unwrap_or_else(|| Once::new(module.grad_norm(optimizer)));
+            // Without clipping the norm does not change.
+            let after = rule.map(|_| LazyScalar::new(module.grad_norm(optimizer)));
+            let before =
+                self.update.norms.pop().unwrap_or_else(|| LazyScalar::new(module.grad_norm(optimizer)));
             emit!(
                 self,
                 module,
@@ -197,27 +240,27 @@ impl<M: Module> Loop<M> {
                     gradients: Tensors::new(module.gradients(Some(optimizer))),
                 }
             );
-            // It holds the gradients, so it is kept for nobody but who will be told.
+            // A norm keeps the gradients alive, so it is kept only if a hook reads it at the end of the step.
             self.update.norms.extend(wanted_later.then_some(before));
         }
         call_module!(self, module, on_gradient_clip);
         Ok(took)
     }
 
-    /// Starts measuring what an event will tell, if anybody wants it.
+    /// Starts measuring a duration that an event reports, if a hook receives the event.
     #[inline]
     pub(crate) fn stopwatch(&self, event: Event) -> Option<Duration> {
         self.hooks.wants(event).then(|| self.shared.clock.elapsed())
     }
 
-    /// The time since; nothing when nobody wants to know.
+    /// The time since then, or zero if no hook receives it.
     #[inline]
     pub(crate) fn since(&self, started: Option<Duration>) -> Duration {
         started.map_or(Duration::ZERO, |started| self.shared.clock.elapsed().saturating_sub(started))
     }
 
-    /// Steps the schedulers of this interval: those on a plateau apart from the others, because their
-    /// metric may only be logged by the validation that follows.
+    /// Steps the schedulers of this interval. Plateau schedulers are stepped apart from the others, after the
+    /// validation that logs their metric.
     pub(crate) fn step_schedulers(
         &mut self,
         module: &mut M,
@@ -234,12 +277,12 @@ impl<M: Module> Loop<M> {
         for index in 0..self.update.optimization.schedulers.len() {
             let scheduler = &self.update.optimization.schedulers[index];
             let due = scheduler.interval == interval && position.is_multiple_of(scheduler.frequency.max(1));
-            if !due || scheduler.plateau_of.is_some() != on_plateau {
+            if !due || scheduler.monitor.is_some() != on_plateau {
                 continue;
             }
-            let (plateau_of, strict) = (scheduler.plateau_of.clone(), scheduler.strict);
+            let (monitor, strict) = (scheduler.monitor.clone(), scheduler.strict);
             let mut metric = None;
-            if let Some(name) = &plateau_of {
+            if let Some(name) = &monitor {
                 metric = self.plateau_of_all(self.shared.metrics.get(name))?;
                 if metric.is_none() && !strict {
                     continue;
@@ -247,20 +290,18 @@ impl<M: Module> Loop<M> {
                 if metric.is_none() {
                     let known = self.shared.metrics.names().join("`, `");
                     let error = format!(
-                        "a scheduler waits for a plateau of `{name}`, which nobody logged; there are: `{known}`"
+                        "a scheduler waits for a plateau of `{name}`, which was not logged; there are: \
+                         `{known}`"
                     );
-                    self.at(Who::Trainer, "lr_scheduler_step");
-                    return Err(self.failed(error.into(), false));
+                    return self.fail(Callee::Trainer, "lr_scheduler_step", error);
                 }
             }
-            self.at(Who::Module, "lr_scheduler_step");
-            let stepped = module.lr_scheduler_step(index, metric);
-            self.checked(stepped)?;
+            call!(self, Module, "lr_scheduler_step", module.lr_scheduler_step(index, metric))?;
         }
         Ok(())
     }
 
-    /// The step is complete: scheduler stepped, loss logged, no gradients any more.
+    /// Completes the step: logs the loss, and fires `on_step_end`.
     pub(crate) fn step_end(&mut self, module: &mut M, optimizer: usize, lr: f64) -> Result<(), Failure> {
         self.log_loss();
         event!(
@@ -273,36 +314,36 @@ impl<M: Module> Loop<M> {
                 next_lr: module.lr(optimizer),
             }
         );
-        // They may hold gradients.
+        // Norms may hold gradients.
         self.update.norms.clear();
         Ok(())
     }
 
-    /// A zero-grad that the module asked for.
+    /// Manual optimization: `Cx::zero_grad`.
     pub(crate) fn manual_zero_grad(&mut self, module: &mut M, optimizer: usize) -> Result<(), Failure> {
         self.zero_grad(module, optimizer..optimizer + 1)?;
-        self.at(Who::Module, "training_step");
+        self.enter(Callee::Module, "training_step");
         Ok(())
     }
 
-    /// A backward that the module asked for.
+    /// Manual optimization: `Cx::backward`.
     pub(crate) fn manual_backward(&mut self, module: &mut M, loss: &M::Scalar) -> Result<(), Failure> {
-        let loss = Once::new(loss.clone());
+        let loss = LazyScalar::new(loss.clone());
         self.backward(module, &loss, 1.0)?;
         self.values.losses.push(loss.map(M::detach));
-        self.at(Who::Module, "training_step");
+        self.enter(Callee::Module, "training_step");
         Ok(())
     }
 
-    /// A step of one optimizer that the module asked for.
+    /// Manual optimization: `Cx::optimizer_step`.
     pub(crate) fn manual_step(&mut self, module: &mut M, optimizer: usize) -> Result<(), Failure> {
         self.state.progress.step_counted = false;
         if let Some(lr) = self.update(module, optimizer..optimizer + 1)? {
             self.step_end(module, optimizer, lr)?;
         }
-        // What the module does next within this batch belongs to the next step.
+        // Further calls within this batch belong to the next step.
         self.update.stepped_itself = std::mem::take(&mut self.state.progress.step_counted);
-        self.at(Who::Module, "training_step");
+        self.enter(Callee::Module, "training_step");
         Ok(())
     }
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use tenterhook_core::{BoxError, Failure, Weights};
 
-use super::{Loop, Who};
+use super::{Callee, Loop};
 use crate::module::Module;
 use crate::tensors::TensorMap;
 
-/// The module's own weights while it has others, and the hook that swapped those in.
+/// The module's own weights while others are swapped in, and the hook that requested the swap.
 #[derive(Default)]
 pub(crate) struct WeightSwap {
     pub(crate) own: Option<Arc<TensorMap>>,
@@ -16,32 +16,28 @@ pub(crate) struct WeightSwap {
 }
 
 impl<M: Module> Loop<M> {
-    /// Gives the module other weights. Its own are kept, unless they are kept already. What is wrong with the others is
-    /// no failure of the module.
+    /// Swaps these weights in, and keeps the module's own. The inner error is that of weights that do not
+    /// fit, which is no failure of the module.
     pub(crate) fn swap_weights(
         &mut self,
         module: &mut M,
         weights: &Weights,
     ) -> Result<Result<(), BoxError>, Failure> {
-        self.at(Who::Module, "weights");
         if self.weights.own.is_none() {
-            let own = module.weights();
-            self.weights.own = Some(Arc::new(self.checked(own)?));
+            self.weights.own = Some(Arc::new(call!(self, Module, "weights", module.weights())?));
         }
         let mut others = TensorMap::default();
         for (name, shape, values) in weights.0.iter() {
             others.insert_f32(name, shape, values);
         }
-        self.at(Who::Module, "load_weights");
+        self.enter(Callee::Module, "load_weights");
         Ok(module.load_weights(&others))
     }
 
-    /// Gives the module its own weights back, if it has others.
+    /// Swaps the module's own weights back in, if others are swapped in.
     pub(crate) fn swap_back(&mut self, module: &mut M) -> Result<(), Failure> {
         self.weights.by = None;
         let Some(own) = self.weights.own.take() else { return Ok(()) };
-        self.at(Who::Module, "load_weights");
-        let loaded = module.load_weights(&own);
-        self.checked(loaded)
+        call!(self, Module, "load_weights", module.load_weights(&own))
     }
 }

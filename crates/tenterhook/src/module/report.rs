@@ -1,11 +1,11 @@
-//! Which weights fit a module.
+//! Matches weights with the parameters of a module.
 
 use super::LoadReport;
 use crate::tensors::TensorMap;
 
 impl LoadReport {
-    /// What becomes of weights in a module with these parameters, given by name and shape: those under
-    /// [`LoadReport::loaded`] are to be set. The order is that of the parameters, then that of the weights.
+    /// Matches weights with these parameters, given by name and shape. The caller then loads those in
+    /// [`LoadReport::loaded`]. The order is that of the parameters, then that of the weights.
     ///
     /// ```
     /// use tenterhook::TensorMap;

@@ -1,68 +1,69 @@
-//! The proof that observers are neutral: the same training with and without them, compared bit for bit.
+//! The proof that observers are neutral: training with and without them, compared bit for bit.
 //!
-//! An observer cannot change training through our interface. It can through the engine's: by drawing from a
-//! generator that the model draws from too, or by writing where an engine lets it. [`verify`] trains
-//! once without the observers and once with all of them, and compares at every step the loss, all parameters, and
-//! the optimizers' state and learning rates; after a validation its metrics, and at the end all of it once more. On a difference it says where it shows first, how large it is, and
-//! which hook causes it.
+//! An observer cannot change training through its interface, but it can through the engine: for example by
+//! drawing from a random generator that the model draws from, too. [`verify`] trains once without the
+//! observers and once with all of them, and compares the loss, all parameters, the optimizers' state and
+//! their learning rates at every step, the metrics after each validation, and everything again at the end. It
+//! reports the first difference, its size, and the hooks that cause it.
 //!
 //! ```
 //! use tenterhook::toy::{Toy, ToyData};
 //! use tenterhook::{Settings, Trainer, closure, neutral};
 //!
-//! let judgement = neutral::verify(20, || {
+//! let report = neutral::verify(20, || {
 //!     let mut trainer = Trainer::new(Settings { max_epochs: Some(3), ..Settings::default() })?;
 //!     trainer.add_hook(closure::on_after_backward("norms", |cx| cx.log("norm", cx.gradients.norm())))?;
 //!     Ok((trainer, Toy::default(), ToyData::default()))
 //! })?;
-//! assert!(judgement.is_neutral(), "{judgement}");
+//! assert!(report.is_neutral(), "{report}");
 //! # Ok::<(), neutral::NeutralError>(())
 //! ```
 //!
-//! What stays in all runs, because it is meant to change training: controllers and update hooks, and every observer
-//! that one of them declares to read from. What is in none: hooks that save checkpoints, and disabled ones.
-//! Whatever hooks write goes to a temporary run directory that is removed.
+//! Controllers and update hooks are in all runs, because they may change training, and so is every observer
+//! that one of them declares to read from. Hooks that save checkpoints and disabled hooks are in none. Hooks
+//! write to a temporary run directory that is removed.
 //!
-//! Values are compared as hooks see them, as 32-bit floats: of a model with wider ones, what is lost on the way is not
-//! compared. Of several observers that change training, those are named whose difference shows at the earliest step;
-//! who changes something only later is found once they are gone.
+//! Values are compared as hooks see them, as 32-bit floats; differences below this precision are not seen. Of
+//! several observers that change training, the report names those whose difference shows at the earliest
+//! step. The others are found when these are removed.
 //!
-//! In the runs a training batch takes a second, whatever the clock says, so that what goes by time does so at the
-//! same step in all of them; `max_time` is no limit.
+//! By the clock of the runs a training batch takes one second, so that time-based cadences fire at the same
+//! step in all of them; `max_time` is ignored.
 //!
-//! A recorder (`witness.rs`), the last of all observers, hashes every parameter, every tensor of optimizer state and the rates of
-//! every group before the first step, after each and at the end. Only the run without observers is kept, as 16 bytes per tensor and
-//! step; every other run is compared with it as it goes and ends where it first differs. A second run without observers tells
-//! whether the program is deterministic. Runs end by an interrupt, since `max_steps` would change schedules and plan.
+//! 1. `candidates.rs` selects the observers to test.
+//! 2. `recorder.rs`, an observer that runs last, hashes every item before the first step, after each step and
+//!    at the end. Only the run without observers is kept, as 16 bytes per item and step. Every other run is
+//!    compared with it and ends where it first differs. Runs end by an interrupt, because `max_steps` would
+//!    change schedules and plan.
+//! 3. After a difference, `bisect.rs` repeats the run without observers, to check that the program is
+//!    deterministic, and finds the observers that cause the difference.
 
-mod blame;
-mod exercise;
-mod explain;
-mod judgement;
+mod bisect;
+mod candidates;
+mod recorder;
+mod report;
 mod runs;
-mod suspects;
-mod witness;
-mod words;
 
 use std::sync::{Arc, Mutex};
 
 use tenterhook_core::{BoxError, RosterError};
 
-pub use judgement::{
-    Changed, Compared, Difference, Finding, Judgement, Losses, NotExercised, NotJudged, Place, Reason, What,
+pub use report::{
+    ChangedItem, ComparePoint, ComparedCounts, ComparedItem, Difference, ExcludedHook, ExclusionReason,
+    Finding, LossPair, NeutralityReport, NotExercised,
 };
-pub use runs::{Tick, Trial};
+pub use runs::{RunKind, RunProgress};
 
 use crate::data::DataModule;
 use crate::module::Module;
 use crate::run::Interrupt;
 use crate::task::Program;
 use crate::trainer::{Report, RunError, Trainer};
+use candidates::Candidates;
+use recorder::RunRecord;
 use runs::Runs;
-use suspects::Suspects;
-use witness::Watch;
 
-/// A training that is ready to begin: a trainer, and what it trains.
+/// A training that is ready to start: a trainer, a module and data.
 pub trait Training {
     /// The trainer.
     fn trainer(&mut self) -> &mut Trainer;
@@ -82,7 +83,7 @@ impl<M: Module, D: DataModule<M::Batch>> Training for (Trainer, M, D) {
     }
 }
 
-/// What a configuration comes to.
+/// The training of a configuration.
 impl Training for (Trainer, Box<dyn Program + '_>) {
     fn trainer(&mut self) -> &mut Trainer {
         &mut self.0
@@ -94,109 +95,109 @@ impl Training for (Trainer, Box<dyn Program + '_>) {
     }
 }
 
-/// Why nothing could be judged.
+/// An error of a verification.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NeutralError {
-    /// The training could not be made.
+    /// `make` returned an error.
     #[error("{0}")]
     Make(#[source] BoxError),
-    /// Every call must make the same training.
-    #[error("the training was made anew, and its hooks are others than before: {0}")]
+    /// `make` returned a training with other hooks.
+    #[error("the training was made again, and its hooks differ: {0}")]
     OtherHooks(#[from] RosterError),
-    /// There is no place for what the runs write.
+    /// The temporary directory could not be made.
     #[error("cannot make a temporary directory: {0}")]
     Scratch(#[from] std::io::Error),
     /// A run failed.
-    #[error("the run {trial} failed: {error}")]
+    #[error("the run {kind} failed: {error}")]
     Run {
-        /// Which.
-        trial: Trial,
-        /// Why.
+        /// The kind of the run.
+        kind: RunKind,
+        /// The error.
         #[source]
         error: Box<RunError>,
     },
-    /// Nothing was trained, so nothing can be compared.
+    /// Training made no step.
     #[error(
         "nothing is trained, so nothing can be compared; let `max_epochs`, `max_steps` and the data allow a step"
     )]
     NothingTrained,
-    /// It was asked to end.
-    #[error("interrupted by {signal}: nothing was judged")]
+    /// The verification was interrupted.
+    #[error("interrupted by {signal}: nothing was compared")]
     Interrupted {
         /// The signal.
         signal: String,
     },
 }
 
-/// Judges the observers of a training by its first `steps` optimizer steps, or by all of them where it is shorter.
-/// Every call of `make` must make the same training anew, with the same seed.
+/// Tests the observers of a training in its first `steps` optimizer steps, or in all of them if it is
+/// shorter. Every call of `make` must make the same training, with the same seed.
 pub fn verify<T: Training>(
     steps: u64,
     make: impl FnMut() -> Result<T, BoxError>,
-) -> Result<Judgement, NeutralError> {
+) -> Result<NeutralityReport, NeutralError> {
     Verification::of(steps).run(make)
 }
 
-/// How to verify, where there is more to say than how many steps.
+/// A verification with options; see [`verify`].
 #[derive(Default)]
 pub struct Verification {
     steps: u64,
     interrupt: Interrupt,
-    progress: Option<OnTick>,
+    progress: Option<OnProgress>,
 }
 
-pub(crate) type OnTick = Arc<Mutex<dyn FnMut(&Tick<'_>) + Send>>;
+pub(crate) type OnProgress = Arc<Mutex<dyn FnMut(&RunProgress<'_>) + Send>>;
 
 impl Verification {
-    /// By so many optimizer steps.
+    /// A verification of this number of optimizer steps.
     #[must_use]
     pub fn of(steps: u64) -> Verification {
         Verification { steps, ..Verification::default() }
     }
 
-    /// Ends when this handle says so, with an error.
+    /// Sets the handle that ends the verification with an error.
     #[must_use]
     pub fn with_interrupt(mut self, interrupt: Interrupt) -> Verification {
         self.interrupt = interrupt;
         self
     }
 
-    /// Tells after every step, and at the end of every run, how far it is.
+    /// Calls this function after every step, and at the end of every run.
     #[must_use]
-    pub fn on_progress(mut self, tell: impl FnMut(&Tick<'_>) + Send + 'static) -> Verification {
-        self.progress = Some(Arc::new(Mutex::new(tell)));
+    pub fn on_progress(mut self, report: impl FnMut(&RunProgress<'_>) + Send + 'static) -> Verification {
+        self.progress = Some(Arc::new(Mutex::new(report)));
         self
     }
 
-    /// Judges; see [`verify`].
+    /// Runs the verification; see [`verify`].
     pub fn run<T: Training>(
         self,
         mut make: impl FnMut() -> Result<T, BoxError>,
-    ) -> Result<Judgement, NeutralError> {
-        let suspects = Suspects::among(make().map_err(NeutralError::Make)?.trainer());
-        if suspects.judged.is_empty() {
-            return Ok(Judgement::of_nothing(suspects.not_judged));
+    ) -> Result<NeutralityReport, NeutralError> {
+        let candidates = Candidates::of(make().map_err(NeutralError::Make)?.trainer());
+        if candidates.tested.is_empty() {
+            return Ok(NeutralityReport::without_observers(candidates.excluded));
         }
-        let mut runs = Runs::new(make, &suspects, self);
-        let all = suspects.judged.clone();
+        let mut runs = Runs::new(make, &candidates, self);
+        let all = candidates.tested.clone();
 
-        let baseline = runs.run(&Trial::Without, &[], Watch::keeping())?.watch;
+        let baseline = runs.run(&RunKind::Without, &[], RunRecord::default())?.record;
         if baseline.steps == 0 {
             return Err(NeutralError::NothingTrained);
         }
         let (compared, baseline) = (baseline.compared, Arc::new(baseline.trace));
 
-        let ran = runs.run(&Trial::With, &all, Watch::comparing(&baseline))?;
-        let (not_exercised, steps) = (suspects.not_exercised(&ran), ran.watch.steps);
-        let finding = match ran.watch.found {
+        let ran = runs.run(&RunKind::With, &all, RunRecord::comparing(&baseline))?;
+        let (not_exercised, steps) = (candidates.not_exercised(&ran), ran.record.steps);
+        let finding = match ran.record.found {
             Some(found) => runs.explain(&all, &baseline, found)?,
             None if not_exercised.len() == all.len() => Finding::NothingExercised,
             None => Finding::Neutral,
         };
-        Ok(Judgement {
-            judged: all,
-            not_judged: suspects.not_judged.clone(),
+        Ok(NeutralityReport {
+            tested: all,
+            excluded: candidates.excluded.clone(),
             not_exercised,
             steps,
             compared,
@@ -206,10 +207,10 @@ impl Verification {
     }
 }
 
-/// How many steps let every observer of this trainer fire once, as far as they say how often they do: at least 50,
-/// and what would take more than 200 is left out.
+/// The number of steps in which every observer of this trainer fires once, as far as it declares how often:
+/// at least 50; observers that need more than 200 are ignored.
 #[must_use]
 pub fn usual_steps(trainer: &Trainer) -> u64 {
     let accumulate = trainer.run_info().accumulate_grad_batches;
-    Suspects::among(trainer).steps_to_fire(accumulate, 200).max(50)
+    Candidates::of(trainer).steps_to_fire(accumulate, 200).max(50)
 }

@@ -3,42 +3,42 @@
 use std::any::Any;
 use std::ops::Range;
 
-use tenterhook_core::{DType, Stats, TensorSource};
+use tenterhook_core::{DType, TensorSource, TensorStats};
 
-use super::assign::Owners;
-use super::{Engine, ParamFacts};
+use super::param_groups::Owners;
+use super::{Engine, ParamInfo};
 
-/// The gradients of all parameters that an optimizer moves.
+/// The gradients of all parameters of the optimizers.
 pub(super) struct Gradients<G> {
     /// By optimizer.
     pub(super) parts: Vec<G>,
-    /// By parameter of the model: its optimizer, and its place there.
+    /// By parameter of the model: its optimizer, and its index there.
     pub(super) places: Vec<Option<(usize, usize)>>,
-    /// Those places that there are.
+    /// The places of all parameters that have an optimizer.
     owned: Vec<(usize, usize)>,
 }
 
 impl<G> Gradients<G> {
-    pub(super) fn none() -> Gradients<G> {
+    pub(super) fn empty() -> Gradients<G> {
         Gradients { parts: Vec::new(), places: Vec::new(), owned: Vec::new() }
     }
 
     pub(super) fn new<E: Engine<Gradients = G>>(
         engine: &E,
-        facts: &[ParamFacts],
+        params: &[ParamInfo],
         owners: &Owners,
         optimizers: usize,
     ) -> Gradients<G> {
         let mut of_parts = vec![Vec::new(); optimizers];
-        let mut places = Vec::with_capacity(facts.len());
-        for (facts, owner) in facts.iter().zip(owners) {
+        let mut places = Vec::with_capacity(params.len());
+        for (param, owner) in params.iter().zip(owners) {
             places.push(owner.map(|(owner, _)| (owner, of_parts[owner].len())));
             if let Some((owner, _)) = owner {
-                of_parts[*owner].push(facts.clone());
+                of_parts[*owner].push(param.clone());
             }
         }
         let owned = places.iter().flatten().copied().collect();
-        let parts = of_parts.into_iter().map(|facts| engine.gradients(facts)).collect();
+        let parts = of_parts.into_iter().map(|params| engine.gradients(params)).collect();
         Gradients { parts, places, owned }
     }
 }
@@ -63,7 +63,7 @@ impl<G: TensorSource> TensorSource for Gradients<G> {
         let (part, slot) = self.owned[index];
         self.parts[part].read(slot)
     }
-    fn stats(&self, index: usize) -> Stats {
+    fn stats(&self, index: usize) -> TensorStats {
         let (part, slot) = self.owned[index];
         self.parts[part].stats(slot)
     }

@@ -1,16 +1,17 @@
-//! Optimizers, parameter groups and schedules, as far as they need no engine.
+//! Optimizers, parameter groups and schedules, independent of the engine.
 //!
-//! A module says which [`Optimizers`] it wants; an [`OptimizerSet`] keeps them at work: which parameter belongs to which
-//! group, learning rates, schedules, gradients by optimizer, and the state for checkpoints. An [`Engine`] adds what only it
-//! knows: its algorithms, what they remember, and its gradients.
+//! A module returns its [`Optimizers`]. An [`OptimizerSet`] manages them: parameter groups, learning rates,
+//! schedules, gradients by optimizer, and the state for checkpoints. An [`Engine`] adds its algorithms, their
+//! state, and its gradients.
 //!
-//! A schedule yields a factor. The learning rate in force is the group's own rate times all factors. Hooks change the
-//! group's own rate, so their change outlasts the next step of a schedule.
+//! A schedule returns a factor. The current learning rate is the base rate of the group times all factors.
+//! Hooks change the base rate, so their change survives the next step of a schedule.
 
-mod assign;
-mod declared;
+mod active;
 mod gradients;
-mod named;
+mod optimizer;
+mod options;
+mod param_groups;
 mod set;
 mod state;
 mod table;
@@ -18,31 +19,31 @@ mod table;
 use tenterhook_core::update::GradientsMut;
 use tenterhook_core::{BoxError, DType, TensorSource};
 
-pub use declared::{Group, Optimizer, Optimizers, Schedule};
-pub use named::{NamedOptimizer, OptimizerOptions};
-pub(crate) use named::{OptimizerMaker, allow_everywhere};
+pub use optimizer::{Group, Optimizer, Optimizers, Schedule};
+pub(crate) use options::{AnyOptimizerFactory, add_to_all_tables};
+pub use options::{BuiltInOptimizer, OptimizerOptions};
 pub use set::{OptimizerSet, Update};
-pub use state::{Held, Number, SavedState, StateParts, StateTensor};
-pub use table::{GroupTable, OptimizerTable, Recipe, SchedulerTable, When};
+pub use state::{OptimizerSnapshot, SavedState, StateParts, StateScalar, StateTensor};
+pub use table::{GroupTable, OptimizerFactory, OptimizerTable, SchedulerTable};
 
-/// What an engine adds to optimization: its algorithms, their state, and its gradients.
+/// The engine's part of optimization: its algorithms, their state, and its gradients.
 pub trait Engine: Clone + Send + 'static {
-    /// An algorithm with its options. It is cloned for each group that uses it.
+    /// An algorithm with its options. Each group has a clone.
     type Algorithm: Clone + Send + 'static;
-    /// What an algorithm remembers of one parameter. Cloning it should copy no tensor.
+    /// The state of an algorithm for one parameter. Cloning it should not copy tensors.
     type State: Clone + Send + 'static;
     /// A tensor of such a state.
     type Tensor: StateTensor;
     /// The gradients of one optimizer's parameters.
     type Gradients: GradientsMut + TensorSource + 'static;
 
-    /// The optimizers that configurations can name without registering them, the default first.
-    fn optimizers() -> Vec<NamedOptimizer<Self>>;
+    /// The optimizers that configurations can name, the default first.
+    fn optimizers() -> Vec<BuiltInOptimizer<Self>>;
 
-    /// The gradients of these parameters, none of which has arrived.
-    fn gradients(&self, params: Vec<ParamFacts>) -> Self::Gradients;
+    /// Empty gradients of these parameters.
+    fn gradients(&self, params: Vec<ParamInfo>) -> Self::Gradients;
 
-    /// The parts of a state, each under its full name: `fc1.weight.momentum`.
+    /// The tensors and scalars of a state by full name, such as `fc1.weight.momentum`.
     fn parts(
         &self,
         algorithm: &Self::Algorithm,
@@ -50,7 +51,7 @@ pub trait Engine: Clone + Send + 'static {
         state: &Self::State,
     ) -> StateParts<Self::Tensor>;
 
-    /// The state of a parameter of this shape, from a checkpoint; `None` where that is incomplete.
+    /// Loads the state of a parameter of this shape; `None` if it is incomplete.
     fn load_state(
         &self,
         algorithm: &Self::Algorithm,
@@ -60,24 +61,24 @@ pub trait Engine: Clone + Send + 'static {
     ) -> Result<Option<Self::State>, BoxError>;
 }
 
-/// What is known of a parameter once and for all.
+/// Name, shape and type of a parameter.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ParamFacts {
+pub struct ParamInfo {
     /// Its name.
     pub name: String,
     /// Its shape.
     pub shape: Vec<usize>,
     /// The type of its elements.
     pub dtype: DType,
-    /// Whether it is trained; the others are buffers, or frozen.
+    /// Whether it is trained, that is neither a buffer nor frozen.
     pub trained: bool,
 }
 
-impl ParamFacts {
-    /// Those of all of these parameters.
+impl ParamInfo {
+    /// Describes all of these parameters.
     #[must_use]
-    pub fn of(params: &dyn TensorSource) -> Vec<ParamFacts> {
-        let one = |index| ParamFacts {
+    pub fn of(params: &dyn TensorSource) -> Vec<ParamInfo> {
+        let one = |index| ParamInfo {
             name: params.name(index).to_owned(),
             shape: params.shape(index).to_vec(),
             dtype: params.dtype(index),
@@ -87,9 +88,9 @@ impl ParamFacts {
     }
 }
 
-/// The methods of a [`Module`](crate::Module) that its [`OptimizerSet`] answers; for engines, within their `impl`. It gets
-/// the name of the field. An engine that saves gradients and state without copying adds `without saving` and writes those
-/// methods itself.
+/// Implements the methods of a [`Module`](crate::Module) that delegate to its [`OptimizerSet`], within an
+/// engine's `impl`. The argument is the name of the field. With `without saving`, the engine implements the
+/// methods that save gradients and state itself.
 #[macro_export]
 macro_rules! optimizer_set_methods {
     ($set:ident) => {
@@ -136,7 +137,7 @@ macro_rules! optimizer_set_methods {
             self.$set.lr(optimizer)
         }
 
-        fn change_lr(&mut self, optimizer: usize, change: $crate::Lr) -> $crate::ModuleResult {
+        fn change_lr(&mut self, optimizer: usize, change: $crate::LrChange) -> $crate::ModuleResult {
             self.$set.change_lr(optimizer, change)
         }
 

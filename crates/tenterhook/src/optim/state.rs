@@ -1,6 +1,4 @@
-//! The state of optimizers and schedules, by parameter name, as checkpoints hold it.
-//!
-//! Everything goes by name, and what does not arrive is an error.
+//! Saves and loads the state of optimizers and schedules, by parameter name. Missing state is an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,16 +6,17 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::{BoxError, DType};
 
 use super::Engine;
-use super::set::{Live, LiveGroup, OptimizerSet};
+use super::active::{ActiveGroup, ActiveOptimizer};
+use super::set::OptimizerSet;
 use crate::module::{ModuleResult, OptimizerState};
 use crate::tensors::{Buffers, TensorBytes, TensorError, TensorMap};
 
-/// What an algorithm remembers of a parameter, each under its full name.
+/// The state of an algorithm for one parameter, by full name.
 pub struct StateParts<T> {
-    /// What is a tensor.
+    /// Its tensors.
     pub tensors: Vec<(String, T)>,
-    /// What is a number.
-    pub scalars: Vec<(String, Number)>,
+    /// Its scalars.
+    pub scalars: Vec<(String, StateScalar)>,
 }
 
 impl<T> Default for StateParts<T> {
@@ -34,7 +33,7 @@ pub trait StateTensor {
     fn dtype(&self) -> DType;
     /// Its values, in row-major order.
     fn to_vec(&self) -> Vec<f32>;
-    /// Its values as a checkpoint holds them, copied into one of these buffers where they must be copied.
+    /// Its values for a checkpoint. Copies are made in these buffers.
     fn save(self, buffers: &Buffers) -> Result<TensorBytes, BoxError>;
 }
 
@@ -53,93 +52,99 @@ impl StateTensor for TensorBytes {
     }
 }
 
-/// A number of an optimizer's state, with its type.
+/// A scalar of an optimizer's state.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Number {
-    /// A whole number.
+pub enum StateScalar {
+    /// A signed integer.
     Int(i64),
-    /// A whole number of 0 or more.
+    /// An unsigned integer.
     Uint(u64),
     /// A floating-point number.
     Float(f64),
-    /// Yes or no.
+    /// A boolean.
     Bool(bool),
 }
 
-/// What is not a tensor of the optimizers' state.
+/// The part of the state that is not tensors.
 #[derive(Serialize, Deserialize)]
-struct Rest {
-    optimizers: Vec<RestOfOptimizer>,
-    schedules: Vec<RestOfSchedule>,
+struct SavedScalars {
+    optimizers: Vec<SavedOptimizer>,
+    schedules: Vec<SavedSchedule>,
 }
 
 #[derive(Default, Serialize, Deserialize)]
-struct RestOfOptimizer {
+struct SavedOptimizer {
     /// The learning rate of each group, before schedules.
     base_lrs: Vec<f64>,
-    /// The parameters that it remembers something of.
+    /// The parameters with state.
     parameters: Vec<String>,
-    /// Those that it remembers nothing of. Older checkpoints do not say.
+    /// The parameters without state. Older checkpoints do not have them.
     #[serde(default)]
     untouched: Option<Vec<String>>,
-    /// The tensors that it remembers. Older checkpoints do not say.
+    /// The names of its tensors. Older checkpoints do not have them.
     #[serde(default)]
     tensors: Vec<String>,
-    /// What it counts, by parameter.
-    scalars: BTreeMap<String, Number>,
+    /// Its scalars by full name.
+    scalars: BTreeMap<String, StateScalar>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct RestOfSchedule {
+struct SavedSchedule {
     count: u64,
     factor: f64,
     state: serde_json::Value,
 }
 
-/// The state of optimizers and schedules, its tensors still the engine's.
-pub struct Held<E: Engine> {
+/// A snapshot of optimizers and schedules, with tensors shared with the engine.
+pub struct OptimizerSnapshot<E: Engine> {
     engine: E,
-    optimizers: Vec<HeldOptimizer<E>>,
-    schedules: Vec<RestOfSchedule>,
+    optimizers: Vec<SnapshotOfOptimizer<E>>,
+    schedules: Vec<SavedSchedule>,
 }
 
-struct HeldOptimizer<E: Engine> {
+struct SnapshotOfOptimizer<E: Engine> {
     base_lrs: Vec<f64>,
-    /// By parameter: its name, its algorithm, and what that remembers, if it has come across it.
+    /// By parameter: its name, its algorithm, and its state, if it has one.
     slots: Vec<(String, E::Algorithm, Option<E::State>)>,
 }
 
-impl<E: Engine> Held<E> {
-    pub(super) fn of(set: &OptimizerSet<E>) -> Held<E> {
-        let optimizers = set.optimizers.iter().map(|Live { groups, slots, .. }| HeldOptimizer {
-            base_lrs: groups.iter().map(|group| group.base_lr).collect(),
-            slots: slots
-                .iter()
-                .map(|slot| (slot.name.clone(), groups[slot.group].algorithm.clone(), slot.state.clone()))
-                .collect(),
-        });
-        let schedules = set.schedules.iter().map(|schedule| RestOfSchedule {
+impl<E: Engine> OptimizerSnapshot<E> {
+    pub(super) fn of(set: &OptimizerSet<E>) -> OptimizerSnapshot<E> {
+        let optimizers =
+            set.optimizers.iter().map(|ActiveOptimizer { groups, slots, .. }| SnapshotOfOptimizer {
+                base_lrs: groups.iter().map(|group| group.base_lr).collect(),
+                slots: slots
+                    .iter()
+                    .map(|slot| (slot.name.clone(), groups[slot.group].algorithm.clone(), slot.state.clone()))
+                    .collect(),
+            });
+        let schedules = set.schedules.iter().map(|schedule| SavedSchedule {
             count: schedule.count,
             factor: schedule.factor,
             state: schedule.scheduler.state(),
         });
-        Held { engine: set.engine.clone(), optimizers: optimizers.collect(), schedules: schedules.collect() }
+        OptimizerSnapshot {
+            engine: set.engine.clone(),
+            optimizers: optimizers.collect(),
+            schedules: schedules.collect(),
+        }
     }
 
-    /// Its numbers; every tensor is copied once, and let go of.
+    /// Copies the tensors one by one; each is released after its copy.
     pub fn read(self, buffers: &Buffers) -> ModuleResult<OptimizerState> {
-        let Held { engine, optimizers, schedules } = self;
+        let OptimizerSnapshot { engine, optimizers, schedules } = self;
         let mut tensors = TensorMap::default();
-        let optimizers = optimizers.into_iter().map(|held| held.read(&engine, &mut tensors, buffers));
-        let rest = Rest { optimizers: optimizers.collect::<Result<_, _>>()?, schedules };
-        Ok(OptimizerState { tensors, rest: serde_json::to_value(rest)? })
+        let optimizers =
+            optimizers.into_iter().map(|optimizer| optimizer.read(&engine, &mut tensors, buffers));
+        let scalars = SavedScalars { optimizers: optimizers.collect::<Result<_, _>>()?, schedules };
+        Ok(OptimizerState { tensors, rest: serde_json::to_value(scalars)? })
     }
 }
 
-impl<E: Engine> HeldOptimizer<E> {
-    fn read(self, engine: &E, tensors: &mut TensorMap, buffers: &Buffers) -> ModuleResult<RestOfOptimizer> {
-        let mut rest = RestOfOptimizer { base_lrs: self.base_lrs, ..RestOfOptimizer::default() };
+impl<E: Engine> SnapshotOfOptimizer<E> {
+    fn read(self, engine: &E, tensors: &mut TensorMap, buffers: &Buffers) -> ModuleResult<SavedOptimizer> {
+        let mut rest = SavedOptimizer { base_lrs: self.base_lrs, ..SavedOptimizer::default() };
         let mut untouched = Vec::new();
         for (name, algorithm, state) in self.slots {
             let Some(state) = state else {
@@ -160,39 +165,39 @@ impl<E: Engine> HeldOptimizer<E> {
     }
 }
 
-/// What a checkpoint holds of the optimizers, and what of it is used.
+/// The state of optimizers in a checkpoint, and which of its tensors have been used.
 pub struct SavedState<'a> {
     tensors: &'a TensorMap,
-    scalars: BTreeMap<String, Number>,
+    scalars: BTreeMap<String, StateScalar>,
     used: BTreeSet<String>,
 }
 
 impl<'a> SavedState<'a> {
-    /// A tensor.
+    /// A tensor by its full name.
     pub fn tensor(&self, name: &str) -> Result<&'a TensorBytes, TensorError> {
         self.tensors.get(name)
     }
 
-    /// Notes that this tensor is used: what nobody uses is of another algorithm.
-    pub fn used(&mut self, name: &str) {
+    /// Marks a tensor as used. Unused tensors are an error, because they belong to another algorithm.
+    pub fn mark_used(&mut self, name: &str) {
         self.used.insert(name.to_owned());
     }
 
-    /// The names of the tensors below a parameter's.
+    /// The full names of a parameter's tensors.
     #[must_use]
     pub fn tensors_of(&self, parameter: &str) -> Vec<&'a str> {
         let below = |name: &&str| is_below(name, parameter);
         self.tensors.names().filter(below).collect()
     }
 
-    /// The numbers below a parameter's name.
-    pub fn scalars_of(&self, parameter: &str) -> impl Iterator<Item = (&str, Number)> {
-        let below = move |(name, _): &(&String, &Number)| is_below(name, parameter);
+    /// A parameter's scalars by full name.
+    pub fn scalars_of(&self, parameter: &str) -> impl Iterator<Item = (&str, StateScalar)> {
+        let below = move |(name, _): &(&String, &StateScalar)| is_below(name, parameter);
         self.scalars.iter().filter(below).map(|(name, number)| (name.as_str(), *number))
     }
 
-    /// What is not used would be dropped without a word.
-    fn nothing_is_left(&self) -> ModuleResult {
+    /// Refuses state that would be lost.
+    fn check_all_used(&self) -> ModuleResult {
         let left = self.tensors.names().filter(|name| !self.used.contains(*name));
         let left: Vec<_> = left.map(|name| format!("`{name}`")).collect();
         if left.is_empty() {
@@ -211,9 +216,9 @@ fn is_below(name: &str, parameter: &str) -> bool {
 }
 
 impl<E: Engine> OptimizerSet<E> {
-    /// The state of optimizers and schedules, from a checkpoint: all of it, or it is an error.
+    /// Loads the state of optimizers and schedules from a checkpoint. Incomplete state is an error.
     pub fn load_state(&mut self, state: &OptimizerState) -> ModuleResult {
-        let rest: Rest = serde_json::from_value(state.rest.clone())?;
+        let rest: SavedScalars = serde_json::from_value(state.rest.clone())?;
         let (saved, here) = (rest.optimizers.len(), self.optimizers.len());
         if saved != here || rest.schedules.len() != self.schedules.len() {
             return Err(format!(
@@ -231,7 +236,7 @@ impl<E: Engine> OptimizerSet<E> {
         for (optimizer, rest) in self.optimizers.iter_mut().zip(&rest.optimizers) {
             optimizer.load(rest, &mut saved)?;
         }
-        saved.nothing_is_left()?;
+        saved.check_all_used()?;
         for (schedule, rest) in self.schedules.iter_mut().zip(rest.schedules) {
             (schedule.count, schedule.factor) = (rest.count, rest.factor);
             schedule.scheduler.load_state(&rest.state)?;
@@ -241,9 +246,9 @@ impl<E: Engine> OptimizerSet<E> {
     }
 }
 
-impl<E: Engine> Live<E> {
-    /// Whether a checkpoint is of the same parameters, and has what it says it has.
-    fn compare(&self, rest: &RestOfOptimizer, tensors: &TensorMap) -> ModuleResult {
+impl<E: Engine> ActiveOptimizer<E> {
+    /// Checks that a checkpoint has the same parameters and is complete.
+    fn compare(&self, rest: &SavedOptimizer, tensors: &TensorMap) -> ModuleResult {
         let optimizer = &self.name;
         if rest.base_lrs.len() != self.groups.len() {
             return Err(format!("optimizer `{optimizer}` has other groups in the checkpoint").into());
@@ -256,7 +261,7 @@ impl<E: Engine> Live<E> {
                 "the checkpoint has a state of `{name}`, which is no parameter of optimizer `{optimizer}`"
             )
         });
-        // An older checkpoint says nothing of parameters that there is no state of.
+        // An older checkpoint does not list parameters without state.
         let complete = rest.untouched.is_some();
         let new = here.difference(&saved).filter(|_| complete).map(|name| {
             format!(
@@ -269,9 +274,9 @@ impl<E: Engine> Live<E> {
         if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ").into()) }
     }
 
-    /// Gives every parameter back what its algorithm remembered. All of them, or none.
-    fn load(&mut self, rest: &RestOfOptimizer, saved: &mut SavedState<'_>) -> ModuleResult {
-        for (LiveGroup { base_lr, .. }, lr) in self.groups.iter_mut().zip(&rest.base_lrs) {
+    /// Loads the state of all parameters, or of none.
+    fn load(&mut self, rest: &SavedOptimizer, saved: &mut SavedState<'_>) -> ModuleResult {
+        for (ActiveGroup { base_lr, .. }, lr) in self.groups.iter_mut().zip(&rest.base_lrs) {
             *base_lr = *lr;
         }
         let known: BTreeSet<_> = rest.parameters.iter().collect();

@@ -1,4 +1,4 @@
-//! The `[optimizer]` table and the `[[schedulers]]` tables of a configuration.
+//! The `[optimizer]` and `[[schedulers]]` tables of a configuration.
 
 use std::marker::PhantomData;
 
@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::named::{OptimizerOptions, allow};
+use super::options::{OptimizerOptions, add_to_schema};
 use super::{Engine, Group, Optimizer, Optimizers, Schedule};
 use crate::module::{Interval, SchedulerPlan};
 use crate::registry::Registry;
@@ -17,34 +17,34 @@ use crate::task::Problem;
 #[serde(default, bound = "")]
 #[schemars(rename = "OptimizerTable", bound = "", extend("x-optimizers" = true), transform = built_in::<E>)]
 pub struct OptimizerTable<E: Engine> {
-    /// Which algorithm.
+    /// The optimization algorithm.
     #[serde(rename = "use")]
     pub name: String,
-    /// The learning rate.
+    /// Learning rate.
     pub lr: f64,
-    /// How strongly weights are pulled towards 0.
+    /// Weight decay coefficient.
     pub weight_decay: f64,
-    /// The optimizer's own options.
+    /// The options of the algorithm.
     #[serde(flatten)]
     pub options: Map<String, Value>,
-    /// Parameters with settings of their own. A parameter belongs to the first group that chooses it.
+    /// Parameter groups with their own settings. A parameter belongs to the first group that matches it.
     pub groups: Vec<GroupTable>,
     #[serde(skip)]
     engine: PhantomData<E>,
 }
 
-/// One `[[optimizer.groups]]` table.
+/// An `[[optimizer.groups]]` table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GroupTable {
-    /// What hooks and logs call it. Unset: its first pattern.
+    /// Name of the group in hooks and logs. Unset: its first pattern.
     pub name: Option<String>,
-    /// Patterns of parameter names: `["**.bias", "blocks.*.norm1.**"]`.
+    /// Patterns of parameter names, such as `["**.bias", "blocks.*.norm1.**"]`.
     #[serde(rename = "match")]
     pub patterns: Vec<String>,
-    /// Its learning rate. Unset: the optimizer's.
+    /// Learning rate of the group. Unset: that of the optimizer.
     pub lr: Option<f64>,
-    /// Its weight decay. Unset: the optimizer's.
+    /// Weight decay of the group. Unset: that of the optimizer.
     pub weight_decay: Option<f64>,
 }
 
@@ -52,7 +52,7 @@ impl<E: Engine> Default for OptimizerTable<E> {
     fn default() -> OptimizerTable<E> {
         let first = E::optimizers().into_iter().next();
         OptimizerTable {
-            name: first.map(|first| first.name().to_owned()).unwrap_or_default(),
+            name: first.map(|first| first.factory.entry().name.to_owned()).unwrap_or_default(),
             lr: 1e-3,
             weight_decay: 0.01,
             options: Map::new(),
@@ -62,59 +62,47 @@ impl<E: Engine> Default for OptimizerTable<E> {
     }
 }
 
-/// The optimizers that the engine brings.
+/// Adds the optimizers of the engine to the schema.
 fn built_in<E: Engine>(schema: &mut Schema) {
     for optimizer in E::optimizers() {
-        allow(schema.ensure_object(), &optimizer.listed());
+        add_to_schema(schema.ensure_object(), &optimizer.factory.entry());
     }
 }
 
 impl<E: Engine> OptimizerTable<E> {
-    /// The optimizer's own options, or everything that is wrong with the table.
+    /// The options of the algorithm, or all problems of the table.
     fn read(&self, registry: &Registry) -> Result<Box<dyn OptimizerOptions<E>>, Vec<Problem>> {
         let mut problems = self.problems();
-        match registry.optimizer::<E>(&self.name, &self.options) {
-            Ok(options) if problems.is_empty() => return Ok(options),
-            Ok(_) => {}
-            Err(more) => problems.extend(more.into_iter().map(|problem| problem.below("optimizer"))),
-        }
-        Err(problems)
+        let options = registry.optimizer::<E>(&self.name, &self.options).map_err(|more| {
+            problems.extend(more.into_iter().map(|problem| problem.below("optimizer")));
+        });
+        options.ok().filter(|_| problems.is_empty()).ok_or(problems)
     }
 
     fn problems(&self) -> Vec<Problem> {
+        let invalid = |value: f64| !(value.is_finite() && value >= 0.0);
         let mut problems = Vec::new();
-        let mut refuse = |wrong: bool, key: String, message: String| {
-            if wrong {
-                problems.push(Problem::new(format!("optimizer.{key}"), message));
-            }
-        };
-        let positive = |value: f64| value.is_finite() && value >= 0.0;
-        refuse(
-            !positive(self.lr),
-            "lr".into(),
-            format!("a learning rate must be 0 or more, not {}", self.lr),
-        );
-        refuse(
-            !positive(self.weight_decay),
-            "weight_decay".into(),
-            format!("weight decay must be 0 or more, not {}", self.weight_decay),
-        );
+        if invalid(self.lr) {
+            let message = format!("a learning rate must be 0 or more, not {}", self.lr);
+            problems.push(Problem::new("optimizer.lr", message));
+        }
+        if invalid(self.weight_decay) {
+            let message = format!("weight decay must be 0 or more, not {}", self.weight_decay);
+            problems.push(Problem::new("optimizer.weight_decay", message));
+        }
         for (index, group) in self.groups.iter().enumerate() {
-            refuse(
-                group.lr.is_some_and(|lr| !positive(lr)),
-                format!("groups.{index}.lr"),
-                "a learning rate must be 0 or more".into(),
-            );
-            refuse(
-                group.patterns.is_empty(),
-                format!("groups.{index}.match"),
-                "a group needs a pattern, as in [\"**.bias\"]".into(),
-            );
+            let key = |key: &str| format!("optimizer.groups.{index}.{key}");
+            if group.lr.is_some_and(invalid) {
+                problems.push(Problem::new(key("lr"), "a learning rate must be 0 or more"));
+            }
+            if group.patterns.is_empty() {
+                problems.push(Problem::new(key("match"), "a group needs a pattern, as in [\"**.bias\"]"));
+            }
         }
         problems
     }
 
-    /// The optimizer that it describes.
+    /// Builds the optimizer.
     fn optimizer(&self, registry: &Registry) -> Result<Optimizer<E>, String> {
         let options = self.read(registry).map_err(|problems| {
             problems.into_iter().map(|problem| problem.message).collect::<Vec<_>>().join("; ")
@@ -122,11 +110,11 @@ impl<E: Engine> OptimizerTable<E> {
         let algorithm = |decay| options.algorithm(decay).map_err(|error| error.to_string());
         let momentum = options.momentum();
         let mut optimizer = Optimizer::new(&self.name, algorithm(self.weight_decay)?, self.lr)
-            .showing(momentum, Some(self.weight_decay));
+            .hyperparameters(momentum, Some(self.weight_decay));
         for GroupTable { name, patterns, lr, weight_decay } in &self.groups {
             let name = name.clone().or_else(|| patterns.first().cloned()).unwrap_or_default();
             let mut group = Group::new(name, patterns.clone())
-                .showing(momentum, weight_decay.or(Some(self.weight_decay)));
+                .hyperparameters(momentum, weight_decay.or(Some(self.weight_decay)));
             group.lr = *lr;
             group.algorithm = weight_decay.map(algorithm).transpose()?;
             optimizer = optimizer.group(group);
@@ -135,35 +123,25 @@ impl<E: Engine> OptimizerTable<E> {
     }
 }
 
-/// One `[[schedulers]]` table: when it steps, and the schedule's own options.
+/// A `[[schedulers]]` table: when the schedule steps, and its options.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SchedulerTable {
-    /// Which schedule: a built-in one, or one that the program registered.
+    /// The registered name of the schedule.
     #[serde(rename = "use")]
     pub name: String,
-    /// When it steps: after every `step`, or after every `epoch`. Unset: `step`, and `epoch` with a `monitor`.
-    pub interval: Option<When>,
-    /// On every how many of these.
+    /// Unit of scheduling: `step` (optimizer steps) or `epoch`. Unset: `step`, or `epoch` with a `monitor`.
+    pub interval: Option<Interval>,
+    /// Number of intervals per step of the schedule.
     #[serde(default = "one")]
     pub frequency: u64,
-    /// The metric whose plateau it waits for.
+    /// Metric to monitor, for schedules such as `plateau`.
     pub monitor: Option<String>,
-    /// Whether a missing metric is an error.
+    /// Whether a missing `monitor` metric is an error.
     #[serde(default = "yes")]
     pub strict: bool,
-    /// The schedule's own options.
+    /// The options of the schedule.
     #[serde(flatten)]
     pub options: Map<String, Value>,
-}
-
-/// When a schedule steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum When {
-    /// After optimizer steps.
-    Step,
-    /// After epochs.
-    Epoch,
 }
 
 fn one() -> u64 {
@@ -175,42 +153,38 @@ fn yes() -> bool {
 }
 
 impl SchedulerTable {
-    /// Its schedule; `key` is where its table stands.
+    /// Builds the schedule. `key` is the dotted key of its table.
     fn schedule(&self, registry: &Registry, key: &str) -> Result<Schedule, Problem> {
         let scheduler = registry.scheduler(&self.name, &self.options).map_err(|error| error.at(key))?;
-        let interval = match self.interval {
-            Some(When::Epoch) => Interval::Epoch,
-            None if self.monitor.is_some() => Interval::Epoch,
-            Some(When::Step) | None => Interval::Step,
-        };
+        let default = if self.monitor.is_some() { Interval::Epoch } else { Interval::Step };
         if self.frequency == 0 {
             return Err(Problem::new(format!("{key}.frequency"), "must be 1 or more"));
         }
         let plan = SchedulerPlan {
-            interval,
+            interval: self.interval.unwrap_or(default),
             frequency: self.frequency,
-            plateau_of: self.monitor.clone(),
+            monitor: self.monitor.clone(),
             strict: self.strict,
         };
         Ok(Schedule::new(scheduler, plan))
     }
 }
 
-/// The optimizer that both tables describe, made anew for every training.
+/// Builds the optimizer of both tables, once for each training.
 #[derive(Clone)]
-pub struct Recipe<E: Engine> {
+pub struct OptimizerFactory<E: Engine> {
     optimizer: OptimizerTable<E>,
     schedulers: Vec<SchedulerTable>,
     registry: Registry,
 }
 
-impl<E: Engine> Recipe<E> {
-    /// Checks both tables: what is wrong is said at once, with its key.
+impl<E: Engine> OptimizerFactory<E> {
+    /// Checks both tables. The error has all problems.
     pub fn new(
         optimizer: OptimizerTable<E>,
         schedulers: Vec<SchedulerTable>,
         registry: &Registry,
-    ) -> Result<Recipe<E>, Vec<Problem>> {
+    ) -> Result<OptimizerFactory<E>, Vec<Problem>> {
         let mut problems = optimizer.read(registry).err().unwrap_or_default();
         for (index, table) in schedulers.iter().enumerate() {
             problems.extend(table.schedule(registry, &format!("schedulers.{index}")).err());
@@ -218,10 +192,10 @@ impl<E: Engine> Recipe<E> {
         if !problems.is_empty() {
             return Err(problems);
         }
-        Ok(Recipe { optimizer, schedulers, registry: registry.clone() })
+        Ok(OptimizerFactory { optimizer, schedulers, registry: registry.clone() })
     }
 
-    /// The optimizer with its schedules.
+    /// Builds the optimizer with its schedules.
     pub fn optimizers(&self) -> Result<Optimizers<E>, String> {
         let mut optimizer = self.optimizer.optimizer(&self.registry)?;
         for table in &self.schedulers {

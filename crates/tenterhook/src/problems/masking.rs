@@ -1,9 +1,9 @@
-//! Which texts of a configuration a message may show.
+//! Masks secrets in messages about a configuration.
 //!
-//! A secret may be written under a wrong key, in a wrong table, or in a line that does not parse. So the rule asks for
-//! what may be shown, not for what is secret: **a message shows a text of the user only if it is the value that the
-//! message is about and its key takes no secret, or if it [is harmless](is_harmless).** What looks like a secret is
-//! masked in any case ([`scrubbed`]).
+//! A secret may be written under a wrong key, in a wrong table, or in a line that does not parse. So the rule
+//! is a list of what may be shown: **a message shows a text of the user only if it is the value that the
+//! message is about and its key takes no secret, or if it [is harmless](is_harmless).** Anything that looks
+//! like a secret is always masked ([`scrubbed`]).
 
 use std::ops::Range;
 
@@ -12,23 +12,23 @@ use toml::Value;
 use crate::config::secrets::MASK;
 use crate::config::tree::{Kind, Node, Origin};
 
-/// A key that contains one of these may take a secret, in whichever table it is.
+/// A key that contains one of these may take a secret, in any table.
 const SECRET_KEYS: [&str; 12] =
     ["apikey", "auth", "cookie", "cred", "dsn", "passw", "pwd", "secret", "token", "uri", "url", "webhook"];
-/// A word of a harmless text has at most this many letters.
+/// The longest word of a harmless text, in letters.
 const LONGEST_WORD: usize = 16;
-/// A harmless text has at most this many characters.
+/// The longest harmless text, in characters.
 const LONGEST_TEXT: usize = 40;
-/// A word of letters and digits that is at least this long looks like a token.
+/// The shortest word of letters and digits that looks like a token.
 const SHORTEST_TOKEN: usize = 20;
 
-/// A text in the file: where it is, and under which key.
+/// A text in the file, with its place and key.
 #[derive(Clone, Debug)]
 pub(crate) struct FileText {
     pub(crate) key: String,
     pub(crate) at: Range<usize>,
     pub(crate) text: String,
-    /// It is an element of a list.
+    /// Whether it is an element of a list.
     pub(crate) is_item: bool,
 }
 
@@ -40,7 +40,7 @@ impl FileText {
         texts
     }
 
-    /// Whether a message about the value at this place may show it.
+    /// Whether a message about the value at `about` may show it.
     pub(crate) fn is_shown(&self, about: Option<&Range<usize>>, secrets: &[String]) -> bool {
         let is_about = |value: &Range<usize>| {
             *value == self.at || self.is_item && value.start <= self.at.start && self.at.end <= value.end
@@ -67,7 +67,7 @@ fn collect(node: &Node, key: &str, is_item: bool, texts: &mut Vec<FileText>) {
     }
 }
 
-/// Whether a key may take a secret, by the last of its steps.
+/// Whether a key may take a secret, by its last part.
 pub(crate) fn may_take_secret(key: &str) -> bool {
     let last = key.rsplit(['.', ' ']).next().unwrap_or_default().to_ascii_lowercase();
     let words = || last.split(|c: char| !c.is_ascii_alphanumeric());
@@ -76,7 +76,7 @@ pub(crate) fn may_take_secret(key: &str) -> bool {
         || words().any(|word| ["key", "pass"].contains(&word))
 }
 
-/// Whether a text is no secret, whatever its key: a number, or a few plain words.
+/// Whether a text is no secret under any key: a number, or a few plain words.
 pub(crate) fn is_harmless(text: &str) -> bool {
     let is_plain = |word: &str| {
         let letters = word.chars().all(char::is_alphabetic) && word.chars().count() <= LONGEST_WORD;
@@ -87,7 +87,7 @@ pub(crate) fn is_harmless(text: &str) -> bool {
     text.parse::<f64>().is_ok() || is_text && text.split(|c: char| !c.is_alphanumeric()).all(is_plain)
 }
 
-/// `KEY=value` of a variable or of `--set`, with the value masked unless it may be shown.
+/// `KEY=value` of an environment variable or of `--set`, with the value masked unless it may be shown.
 pub(crate) fn assignment(said: &str, is_about_value: bool, secrets: &[String]) -> String {
     let Some((key, value)) = said.split_once('=') else { return scrubbed(said) };
     let is_secret =
@@ -96,7 +96,8 @@ pub(crate) fn assignment(said: &str, is_about_value: bool, secrets: &[String]) -
     format!("{key}={}", if is_shown { scrubbed(value) } else { MASK.to_owned() })
 }
 
-/// The places in a line that does not parse whose text is not harmless, or stands behind a key that may take a secret.
+/// The places in an invalid line to mask: texts that are not harmless, or follow a key that may take a
+/// secret.
 pub(crate) fn hidden_in_line(line: &str) -> Vec<Range<usize>> {
     let ends_word = |c: char| c.is_whitespace() || "\"'=,[]{}#".contains(c);
     let (mut hidden, mut secret, mut at) = (Vec::new(), false, 0);
@@ -119,8 +120,8 @@ pub(crate) fn hidden_in_line(line: &str) -> Vec<Range<usize>> {
     hidden
 }
 
-/// The text with a mask for everything that looks like a secret: addresses beyond their host, passwords before an
-/// `@`, long words of letters and digits.
+/// Masks everything that looks like a secret: the path of an address, a password before an `@`, long words of
+/// letters and digits.
 pub(crate) fn scrubbed(text: &str) -> String {
     let ends_chunk = |c: char| c.is_whitespace() || "\"'`(),;<>[]{}".contains(c);
     let mut shown = String::with_capacity(text.len());
@@ -171,7 +172,7 @@ fn push_words(shown: &mut String, text: &str) {
     }
 }
 
-/// A piece of a text, with masks in these places of the text, which are in order.
+/// A piece of a text with masks at these places, which are sorted.
 pub(crate) fn piece(text: &str, piece: Range<usize>, hidden: &[Range<usize>]) -> String {
     let (mut shown, mut end) = (String::new(), piece.start);
     for range in hidden {
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_line_that_does_not_parse_words_and_numbers_are_shown() {
+    fn words_and_numbers_of_an_invalid_line_are_shown() {
         let masked = |line: &str| piece(line, 0..line.len(), &hidden_in_line(line));
         for (line, shown) in [
             ("max_epochs = = 3", "max_epochs = = 3"),

@@ -1,70 +1,71 @@
-//! What is wrong with a configuration: where, what, and how to mend it.
+//! Problems of a configuration: where, what, and how to fix it.
 //!
-//! A [`Problem`] is made where it is found, and is data until it is rendered: nothing learns from a message what
-//! happened. [`render::Places`] knows where each key was written, and makes the text with its line and a mark below
-//! the part that is wrong; [`masking`] decides which texts of the user it shows.
+//! A [`Problem`] is made where it is found, and is data until it is rendered; no code parses its message.
+//! [`render::SourceMap`] knows where each key was written, and renders the text with its line and a mark
+//! below the wrong part; [`masking`] decides which of the user's texts are shown.
 
 pub(crate) mod masking;
 pub(crate) mod render;
 
 use crate::config::tree::Origin;
 
-/// One thing that is wrong with a configuration.
+/// A problem of a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problem {
     /// Where: a dotted path such as `data.path` or `hooks.1.monitor`.
     pub key: String,
     /// What is wrong.
     pub message: String,
-    /// What to do about it.
+    /// How to fix it.
     pub fix: Option<String>,
     pub(crate) of: Part,
 }
 
-/// What exactly is wrong at a key.
+/// The part that is wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Part {
     #[default]
     Value,
     /// The key itself, not its value.
     Key,
-    /// Something that set no key, such as a variable that names none.
+    /// A source that sets no key, such as an environment variable without one.
     Source(Box<Origin>),
 }
 
 impl Problem {
-    /// Something wrong at a dotted key.
+    /// A problem with the value of a dotted key.
     pub fn new(key: impl Into<String>, message: impl Into<String>) -> Problem {
         Problem { key: key.into(), message: message.into(), ..Problem::default() }
     }
 
-    /// A dotted key that is wrong itself, not its value.
+    /// A problem with a dotted key itself, not with its value.
     pub(crate) fn of_key(key: impl Into<String>, message: impl Into<String>) -> Problem {
         Problem { of: Part::Key, ..Problem::new(key, message) }
     }
 
-    /// The same with what to do about it, where that is known.
+    /// Adds the fix, if there is one.
     #[must_use]
-    pub(crate) fn fixed(self, fix: Option<String>) -> Problem {
+    pub(crate) fn with_fix(self, fix: Option<String>) -> Problem {
         Problem { fix, ..self }
     }
 
-    /// The same, said by this source.
+    /// Marks the problem as one of this source.
     #[must_use]
-    pub(crate) fn said_by(self, origin: Origin) -> Problem {
+    pub(crate) fn of_source(self, origin: Origin) -> Problem {
         Problem { of: Part::Source(Box::new(origin)), ..self }
     }
 
-    /// The same with what to do about it.
+    /// Adds the fix.
     #[must_use]
     pub fn fix(self, fix: impl Into<String>) -> Problem {
         Problem { fix: Some(fix.into()), ..self }
     }
 
-    /// The same, with its key taken as one below another.
+    /// Prefixes its key with that of the table around it; an empty one changes nothing.
     #[must_use]
     pub fn below(mut self, key: &str) -> Problem {
-        self.key = if self.key.is_empty() { key.to_owned() } else { format!("{key}.{}", self.key) };
+        let steps: Vec<_> = [key, &self.key].into_iter().filter(|step| !step.is_empty()).collect();
+        self.key = steps.join(".");
         self
     }
 }
@@ -76,33 +77,33 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// Why a configuration cannot be used: every reason, with its place and its fix.
+/// All problems of a configuration, with place and fix.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct ConfigError {
-    /// The first line, where one is needed.
+    /// The name of the file, for the first line.
     pub(crate) file: Option<String>,
-    /// Whether the texts say all there is to say.
+    /// Whether the text has no first line with the number of problems.
     pub(crate) plain: bool,
     pub(crate) problems: Vec<Problem>,
-    /// The problems as people read them.
+    /// The rendered problems.
     pub(crate) texts: Vec<String>,
 }
 
 impl ConfigError {
-    /// One sentence, about no key in particular.
+    /// An error of one sentence, about no key.
     pub(crate) fn plain(text: String) -> ConfigError {
         let problems = vec![Problem::new("", text.clone())];
         ConfigError { file: None, plain: true, problems, texts: vec![text] }
     }
 
-    /// The problems, for programs.
+    /// The problems as data.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 
-    /// Adds what another look has found.
+    /// Adds the problems of another error.
     pub fn extend(&mut self, other: ConfigError) {
         self.plain &= other.plain;
         self.file = self.file.take().or(other.file);
@@ -120,7 +121,7 @@ impl ConfigError {
     }
 }
 
-/// The same text as for people: it is what `main` prints when it returns an error.
+/// The same as `Display`, because `main` prints an error with `Debug`.
 impl std::fmt::Debug for ConfigError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{self}")

@@ -1,4 +1,4 @@
-//! How a problem is shown: its place, the line, and what to do about it.
+//! Renders a problem: its place, the line, and the fix.
 
 use std::ops::Range;
 
@@ -9,23 +9,23 @@ use super::{ConfigError, Part, Problem};
 use crate::config::secrets::MASK;
 use crate::config::tree::{Node, Origin};
 
-/// Everything that is needed to say where a key was written.
+/// Where each key of a configuration was written.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
+pub(crate) struct SourceMap {
     /// The name and the text of the file.
     pub(crate) file: Option<(String, String)>,
-    /// The texts in the file.
+    /// The texts in the file, which may be secrets.
     pub(crate) file_texts: Vec<FileText>,
-    /// The merged tree.
+    /// The merged layers.
     pub(crate) tree: Node,
     pub(crate) task: String,
-    /// Texts that are never written down.
+    /// Known secrets.
     pub(crate) secrets: Vec<String>,
 }
 
-impl Default for Places {
-    fn default() -> Places {
-        Places {
+impl Default for SourceMap {
+    fn default() -> SourceMap {
+        SourceMap {
             file: None,
             file_texts: Vec::new(),
             tree: Node::empty_table(Origin::Default),
@@ -35,14 +35,14 @@ impl Default for Places {
     }
 }
 
-impl Places {
-    /// All of them as one error, in the order in which they are written.
+impl SourceMap {
+    /// An error of these problems, in file order.
     pub(crate) fn error(&self, problems: &[Problem]) -> ConfigError {
         let placed = problems.iter().map(|found| (self.rank(found), self.text(found), self.masked(found)));
         let mut placed: Vec<_> = placed.collect();
         placed.sort_by_key(|(rank, ..)| *rank);
         placed.dedup_by(|later, earlier| later.1 == earlier.1);
-        // A fault that is nowhere in the file is none of the file's.
+        // If no problem is in the file, the file is not named.
         let elsewhere = !placed.is_empty() && placed.iter().all(|((layer, _), ..)| [1, 2].contains(layer));
         let (texts, problems) = placed.into_iter().map(|(_, text, problem)| (text, problem)).unzip();
         let file = self.file.as_ref().filter(|_| !elsewhere).map(|(name, _)| name.clone());
@@ -65,7 +65,7 @@ impl Places {
         }
     }
 
-    /// The same problem with masks for texts that may be secrets.
+    /// Masks texts that may be secrets.
     fn masked(&self, found: &Problem) -> Problem {
         let mut hidden = self.secrets.clone();
         match self.origin(found).0 {
@@ -92,12 +92,12 @@ impl Places {
         Problem { message: hide(&found.message), fix: found.fix.as_deref().map(hide), ..found.clone() }
     }
 
-    /// Whether it is the value of a known key that is wrong.
+    /// Whether the value of a known key is wrong.
     fn about_value(&self, found: &Problem) -> bool {
         found.of == Part::Value && self.origin(found).1
     }
 
-    /// The place in the file of the value that is wrong, if its key is known.
+    /// The place in the file of a wrong value, if its key is known.
     fn about<'a>(&'a self, found: &'a Problem) -> Option<&'a Range<usize>> {
         match self.origin(found).0 {
             Origin::File { value, .. } if self.about_value(found) => Some(value),
@@ -105,7 +105,7 @@ impl Places {
         }
     }
 
-    /// A problem as people read it.
+    /// The text of a problem, with its place.
     pub(crate) fn text(&self, found: &Problem) -> String {
         let problem = self.masked(found);
         let assigned = |said: &str| assignment(said, self.about_value(found), &self.secrets);
@@ -124,7 +124,7 @@ impl Places {
             (Origin::Environment(said), _) => format!("{}: {problem}", assigned(said)),
             (Origin::Set(said), _) => format!("--set {}: {problem}", assigned(said)),
             _ if problem.key.is_empty() => problem.to_string(),
-            _ if self.tree.follow(&problem.key).is_some() => {
+            _ if self.tree.lookup(&problem.key).is_some() => {
                 format!("{}: {problem} (a default of task `{}`)", problem.key, self.task)
             }
             _ => format!("{}: {problem}", problem.key),
@@ -132,7 +132,7 @@ impl Places {
     }
 }
 
-/// A file that is no TOML at all.
+/// The error of a file that is not valid TOML.
 pub(crate) fn file_error(name: &str, text: &str, at: Range<usize>, message: &str) -> ConfigError {
     let problem = Problem::new("", scrubbed(message));
     let start = text[..text.floor_char_boundary(at.start)].rfind('\n').map_or(0, |newline| newline + 1);
@@ -150,7 +150,8 @@ fn tail(text: &str) -> String {
     if hidden > 0 { std::iter::once('…').chain(shown).collect() } else { text.to_owned() }
 }
 
-/// The place, the line, and a mark below the part that is wrong. Of a long line, the surroundings of that part.
+/// The place, the line, and a mark below the wrong part. Of a long line, the surroundings of that part are
+/// shown.
 fn in_file(name: &str, text: &str, at: Range<usize>, hidden: &[Range<usize>], problem: &Problem) -> String {
     let start = text.floor_char_boundary(at.start.min(text.len()));
     let end = text.floor_char_boundary(at.end.clamp(start, text.len()));
@@ -161,11 +162,10 @@ fn in_file(name: &str, text: &str, at: Range<usize>, hidden: &[Range<usize>], pr
     let marked_end = start + text[start..end].lines().next().unwrap_or_default().len();
     let line_end = (line_start + line.len()).max(marked_end);
     let piece = |at: Range<usize>| masking::piece(text, at, hidden);
-    let (before, marked, after) =
-        (piece(line_start..start), piece(start..marked_end), piece(marked_end..line_end));
-    let (before, marked, after) = (tail(&before), printable::excerpt(&marked), printable::excerpt(&after));
-    let shown = |text: &str| printable::text(text, usize::MAX);
-    let (before, marked, after) = (shown(&before), shown(&marked), shown(&after));
+    let shown = |text: String| printable::text(&text, usize::MAX);
+    let before = shown(tail(&piece(line_start..start)));
+    let marked = shown(printable::excerpt(&piece(start..marked_end)));
+    let after = shown(printable::excerpt(&piece(marked_end..line_end)));
     let indent: String = before.chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
     let marks = "^".repeat(marked.chars().count().max(1));
     let message = &problem.message;

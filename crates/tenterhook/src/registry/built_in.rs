@@ -1,4 +1,4 @@
-//! The built-ins. These lists are the only places that know them all.
+//! The built-in hooks.
 
 use std::sync::Arc;
 
@@ -11,78 +11,73 @@ use tenterhook_hooks::{
 };
 
 use super::Registry;
-use super::maker::Maker;
+use super::factory::Factory;
 use crate::schedule::{self, Scheduler};
 
-/// A built-in hook: its name, and how it is made.
-type BuiltIn = (&'static str, Source);
-
-type Make = fn(String) -> Maker<AnyHook>;
-
-/// Where a built-in hook comes from.
-enum Source {
-    /// Every program has it.
-    Always(Make),
-    /// A cargo feature has it: nothing to make it with in a program that is built without.
-    Feature(&'static str, Option<Make>),
+/// A built-in hook.
+struct BuiltIn {
+    name: &'static str,
+    /// The cargo feature that contains it; `None` if every program has it.
+    feature: Option<&'static str>,
+    /// `None` if the program is built without the feature.
+    factory: Option<fn(String) -> Factory<AnyHook>>,
 }
 
-const fn always<H: FromOptions>() -> Source {
-    Source::Always(Maker::of_type::<H>)
+const fn always<H: FromOptions>(name: &'static str) -> BuiltIn {
+    BuiltIn { name, feature: None, factory: Some(Factory::of_type::<H>) }
 }
 
 /// A hook of a cargo feature.
 macro_rules! feature {
-    ($feature:literal, $hook:ident) => {{
-        #[cfg(feature = $feature)]
-        let make = Some(Maker::of_type::<tenterhook_hooks::$hook> as Make);
-        #[cfg(not(feature = $feature))]
-        let make = None;
-        Source::Feature($feature, make)
-    }};
+    ($feature:literal, $name:literal, $hook:ident) => {
+        BuiltIn {
+            name: $name,
+            feature: Some($feature),
+            #[cfg(feature = $feature)]
+            factory: Some(Factory::of_type::<tenterhook_hooks::$hook>),
+            #[cfg(not(feature = $feature))]
+            factory: None,
+        }
+    };
 }
 
-/// Every built-in hook, in the order in which they are listed.
+/// All built-in hooks, in the order in which they are listed.
 const HOOKS: &[BuiltIn] = &[
-    ("console", always::<Console>()),
-    ("jsonl", always::<Jsonl>()),
-    ("logging", always::<Logging>()),
-    ("tensorboard", always::<TensorBoard>()),
-    ("csv", always::<Csv>()),
-    ("notify", feature!("http", Notify)),
-    ("heartbeat", feature!("http", Heartbeat)),
-    ("exec", always::<Exec>()),
-    ("upload", feature!("upload", Upload)),
-    ("checkpoint", always::<Checkpoint>()),
-    ("early_stopping", always::<EarlyStopping>()),
-    ("lr_monitor", always::<LrMonitor>()),
-    ("gradient_monitor", always::<GradientMonitor>()),
-    ("activation_stats", always::<ActivationStats>()),
-    ("activation_store", always::<ActivationStore>()),
-    ("nan_guard", always::<NanGuard>()),
-    ("plateau_detector", always::<PlateauDetector>()),
-    ("loss_spike", always::<LossSpike>()),
-    ("ema_weights", always::<EmaWeights>()),
-    ("throughput", always::<Throughput>()),
-    ("timer", always::<Timer>()),
-    ("profiler", always::<Profiler>()),
-    ("model_summary", always::<ModelSummary>()),
-    // Those that change gradients.
-    ("identity", always::<Identity>()),
-    ("clip_by_norm", always::<ClipByNorm>()),
-    ("clip_by_value", always::<ClipByValue>()),
-    ("gradient_noise", always::<GradientNoise>()),
-    ("freeze", always::<Freeze>()),
-    ("scale", always::<Scale>()),
+    always::<Console>("console"),
+    always::<Jsonl>("jsonl"),
+    always::<Logging>("logging"),
+    always::<TensorBoard>("tensorboard"),
+    always::<Csv>("csv"),
+    feature!("http", "notify", Notify),
+    feature!("http", "heartbeat", Heartbeat),
+    always::<Exec>("exec"),
+    feature!("upload", "upload", Upload),
+    always::<Checkpoint>("checkpoint"),
+    always::<EarlyStopping>("early_stopping"),
+    always::<LrMonitor>("lr_monitor"),
+    always::<GradientMonitor>("gradient_monitor"),
+    always::<ActivationStats>("activation_stats"),
+    always::<ActivationStore>("activation_store"),
+    always::<NanGuard>("nan_guard"),
+    always::<PlateauDetector>("plateau_detector"),
+    always::<LossSpike>("loss_spike"),
+    always::<EmaWeights>("ema_weights"),
+    always::<Throughput>("throughput"),
+    always::<Timer>("timer"),
+    always::<Profiler>("profiler"),
+    always::<ModelSummary>("model_summary"),
+    // Update hooks.
+    always::<Identity>("identity"),
+    always::<ClipByNorm>("clip_by_norm"),
+    always::<ClipByValue>("clip_by_value"),
+    always::<GradientNoise>("gradient_noise"),
+    always::<Freeze>("freeze"),
+    always::<Scale>("scale"),
 ];
 
 pub(super) fn registry() -> Registry {
-    let hook = |(name, source): &BuiltIn| {
-        let (feature, make) = match source {
-            Source::Always(make) => (None, Some(make)),
-            Source::Feature(feature, make) => (Some(*feature), make.as_ref()),
-        };
-        make.map(|make| Arc::new(Maker { feature, ..make((*name).to_owned()) }))
+    let hook = |BuiltIn { name, feature, factory }: &BuiltIn| {
+        factory.map(|factory| Arc::new(Factory { feature: *feature, ..factory((*name).to_owned()) }))
     };
     Registry {
         hooks: HOOKS.iter().filter_map(hook).collect(),
@@ -91,15 +86,13 @@ pub(super) fn registry() -> Registry {
     }
 }
 
-/// The cargo feature that this program is built without, and that has the hook of this name.
+/// The cargo feature that is needed for this hook and that the program is built without.
 pub(super) fn missing_feature(name: &str) -> Option<&'static str> {
-    HOOKS.iter().find_map(|built_in| match built_in {
-        (known, Source::Feature(feature, None)) if *known == name => Some(*feature),
-        _ => None,
-    })
+    let missing = HOOKS.iter().find(|hook| hook.name == name && hook.factory.is_none());
+    missing.and_then(|hook| hook.feature)
 }
 
-fn scheduler(built_in: &schedule::BuiltIn) -> Maker<Box<dyn Scheduler>> {
-    let maker = (built_in.maker)(built_in.name.to_owned());
-    Maker { purpose: built_in.purpose.to_owned(), ..maker }
+fn scheduler(built_in: &schedule::BuiltIn) -> Factory<Box<dyn Scheduler>> {
+    let factory = (built_in.factory)(built_in.name.to_owned());
+    Factory { purpose: built_in.purpose.to_owned(), ..factory }
 }

@@ -1,100 +1,101 @@
-//! What can be said of a hook that a configuration can name: enough to configure it.
+//! Descriptions of registered hooks and their options.
 
 use serde::Serialize;
 use serde_json::Value;
 use tenterhook_core::{AnyHook, HookKind, OnError, Tier};
 
-use super::maker::Maker;
+use super::factory::Factory;
 use super::{HOOK, Registry, RegistryError, find};
 use crate::config::HookKeys;
 use crate::config::hooks_config::flags_of;
 use crate::config::schema::{Schema, aliases, schema_of};
 
-/// A hook that a configuration can name, with everything that can be set.
+/// The description of a registered hook and its options.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Description {
-    /// What stands behind `use`.
+pub struct HookDescription {
+    /// Its name in `use`.
     pub name: String,
-    /// What it is for, in one line.
+    /// Its purpose, in one line.
     pub purpose: String,
-    /// The cargo feature of `tenterhook` that it needs, where it is not in every program.
+    /// The cargo feature of `tenterhook` that it needs, if any.
     pub feature: Option<&'static str>,
-    /// What is known of the hook itself; unknown where it needs options that nobody gave an example of.
-    pub made: Option<Made>,
-    /// The keys of `[hooks_config]` that stand for it: its flag, and the table of its options.
+    /// Properties of the hook; `None` if it needs options and has no example.
+    #[serde(rename = "made")]
+    pub properties: Option<HookProperties>,
+    /// Its keys in `[hooks_config]`: the flag, and the table of its options.
     pub flags: Vec<&'static str>,
     /// Its own options.
     pub options: Vec<OptionHelp>,
-    /// A table of a configuration that works, in TOML.
+    /// A valid table, in TOML.
     pub example: Option<String>,
 }
 
-/// A hook that was made from its example.
+/// Properties of a hook, as built from its example.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Made {
-    /// The name it gives itself.
+pub struct HookProperties {
+    /// Its default name.
     pub registered_as: String,
     /// Its kind.
     pub kind: HookKind,
-    /// Where it stands among the others.
+    /// Its place in the order of hooks.
     pub tier: Tier,
-    /// What its errors do to the run.
+    /// Its default action on errors.
     pub on_error: OnError,
-    /// The events it receives; none where it is an update hook.
+    /// The events it receives; none for an update hook.
     pub events: Vec<&'static str>,
     /// When an update hook is called, in words.
     pub called: Option<&'static str>,
 }
 
-/// One option.
+/// The description of an option.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OptionHelp {
     /// Its key.
     pub key: String,
-    /// Other keys that mean the same.
+    /// Its aliases.
     pub aliases: Vec<String>,
-    /// What kind of value it takes, in words.
+    /// The kind of its values, in words.
     pub kind: String,
-    /// What it is when nobody sets it, in TOML; nothing where it is unset then, or must be set.
+    /// Its default in TOML, if it has one.
     pub default: Option<String>,
-    /// It must be set.
+    /// Whether it must be set.
     pub required: bool,
-    /// A value that it could have, in TOML, where it has no default.
+    /// An example in TOML, if it has no default.
     pub example: Option<String>,
-    /// What it means.
+    /// Its meaning.
     pub about: String,
 }
 
 impl Registry {
-    /// Everything that can be said of the hook of this name.
-    pub fn describe(&self, name: &str) -> Result<Description, RegistryError> {
+    /// Describes the hook of this name.
+    pub fn describe(&self, name: &str) -> Result<HookDescription, RegistryError> {
         find(&self.hooks, HOOK, name).map(describe).map_err(RegistryError::Unknown)
     }
 
-    /// The keys that every `[[hooks]]` table has.
+    /// The options that all `[[hooks]]` tables have.
     #[must_use]
     pub fn common_options() -> Vec<OptionHelp> {
         options(&schema_of::<HookKeys>())
     }
 }
 
-fn describe(maker: &Maker<AnyHook>) -> Description {
-    let example = maker.example.unwrap_or_default().trim();
-    let made = maker.make_example();
-    let example = (maker.example.is_some() || made.is_some())
-        .then(|| format!("[[hooks]]\nuse = \"{}\"\n{example}", maker.name).trim_end().to_owned());
-    Description {
-        name: maker.name.clone(),
-        purpose: maker.purpose.clone(),
-        feature: maker.feature,
-        made: made.as_ref().map(made_from),
-        flags: flags_of(&maker.name),
-        options: options(&maker.schema),
+fn describe(factory: &Factory<AnyHook>) -> HookDescription {
+    let example = factory.example.unwrap_or_default().trim();
+    let hook = factory.build_example();
+    let example = (factory.example.is_some() || hook.is_some())
+        .then(|| format!("[[hooks]]\nuse = \"{}\"\n{example}", factory.name).trim_end().to_owned());
+    HookDescription {
+        name: factory.name.clone(),
+        purpose: factory.purpose.clone(),
+        feature: factory.feature,
+        properties: hook.as_ref().map(properties),
+        flags: flags_of(&factory.name),
+        options: options(&factory.schema),
         example,
     }
 }
 
-fn made_from(hook: &AnyHook) -> Made {
+fn properties(hook: &AnyHook) -> HookProperties {
     let called = match hook.kind() {
         HookKind::Update if hook.spec().changes_gradients => {
             Some("after on_before_optimizer_step and before clipping, for each optimizer")
@@ -102,7 +103,7 @@ fn made_from(hook: &AnyHook) -> Made {
         HookKind::Update => Some("never: it changes nothing"),
         _ => None,
     };
-    Made {
+    HookProperties {
         registered_as: hook.name().to_owned(),
         kind: hook.kind(),
         tier: hook.spec().tier,
@@ -112,8 +113,8 @@ fn made_from(hook: &AnyHook) -> Made {
     }
 }
 
-impl Made {
-    /// Where it stands among the other hooks, in words.
+impl HookProperties {
+    /// Its place in the order of hooks, in words.
     #[must_use]
     pub fn place(&self) -> &'static str {
         match self.kind {

@@ -1,9 +1,8 @@
-//! Hooks, schedules and optimizers by name: the one list of built-ins, what users add, and how a configuration
-//! makes them.
+//! Hooks, schedules and optimizers by name, for configurations.
 
 mod built_in;
 mod describe;
-mod maker;
+mod factory;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -16,23 +15,26 @@ use tenterhook_core::{AnyHook, BoxError, FromOptions, HookKind};
 use toml::Value;
 
 use crate::config::Problem;
-use crate::config::keys::HOOK_KEYS;
+use crate::config::hook_keys::HOOK_KEYS;
+use crate::config::messages::{TableContext, suggestion};
 use crate::config::schema::{Schema, in_toml};
-use crate::config::words::{Place, suggestion};
-use crate::optim::{Engine, NamedOptimizer, OptimizerMaker, OptimizerOptions, allow_everywhere};
+use crate::optim::{AnyOptimizerFactory, BuiltInOptimizer, Engine, OptimizerOptions, add_to_all_tables};
 use crate::schedule::Scheduler;
 use crate::settings::lightning;
 use crate::task::AnyTask;
-pub use describe::{Description, Made, OptionHelp};
-pub(crate) use maker::Maker;
+pub use describe::{HookDescription, HookProperties, OptionHelp};
+pub(crate) use factory::Factory;
 
-/// What a hook is called in messages.
+/// The kind of hooks in messages.
 const HOOK: &str = "hook";
 
-/// What an optimizer is called.
+/// The kind of schedules in messages.
+const SCHEDULER: &str = "scheduler";
+
+/// The kind of optimizers in messages.
 const OPTIMIZER: &str = "optimizer";
 
-/// The keys that every optimizer has.
+/// The keys that all optimizers have.
 const OPTIMIZER_KEYS: [&str; 4] = ["use", "lr", "weight_decay", "groups"];
 
 /// The hooks, schedules and optimizers that a configuration can name.
@@ -41,11 +43,11 @@ const OPTIMIZER_KEYS: [&str; 4] = ["use", "lr", "weight_decay", "groups"];
 /// use tenterhook::prelude::*;
 /// use tenterhook::registry::Registry;
 ///
-/// /// Says hello so often.
+/// /// Says hello.
 /// #[derive(serde::Deserialize, schemars::JsonSchema)]
 /// #[serde(deny_unknown_fields)]
 /// struct GreetOptions {
-///     /// How often.
+///     /// Number of times.
 ///     times: u32,
 /// }
 ///
@@ -67,38 +69,38 @@ const OPTIMIZER_KEYS: [&str; 4] = ["use", "lr", "weight_decay", "groups"];
 /// ```
 #[derive(Clone)]
 pub struct Registry {
-    hooks: Vec<Arc<Maker<AnyHook>>>,
-    schedulers: Vec<Arc<Maker<Box<dyn Scheduler>>>>,
-    /// Beside those that an engine brings.
-    optimizers: Vec<Arc<OptimizerMaker>>,
+    hooks: Vec<Arc<Factory<AnyHook>>>,
+    schedulers: Vec<Arc<Factory<Box<dyn Scheduler>>>>,
+    /// Those that were added to the built-in ones of an engine.
+    optimizers: Vec<Arc<AnyOptimizerFactory>>,
 }
 
-/// Something that a configuration can name.
+/// A registered hook, schedule or optimizer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Listed<'a> {
-    /// What stands behind `use`.
+pub struct RegistryEntry<'a> {
+    /// Its name in `use`.
     pub name: &'a str,
-    /// What it is for, in one line.
+    /// Its purpose, in one line.
     pub purpose: &'a str,
-    /// Options that work, in TOML, where its author gave some.
+    /// Valid options, in TOML, if its author gave an example.
     pub example: Option<&'static str>,
     /// The JSON schema of its options.
     pub schema: &'a serde_json::Value,
 }
 
-impl<'a> Listed<'a> {
-    /// The names of its options, in the order in which they are declared.
+impl<'a> RegistryEntry<'a> {
+    /// The names of its options, in declaration order.
     #[must_use]
     pub fn options(&self) -> Vec<&'a str> {
         Schema::new(self.schema).all_keys()
     }
 }
 
-/// Why something cannot be registered or made.
+/// An error of the registry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistryError {
-    /// A hook or optimizer whose option could never be set, because each of them has a key of that name.
+    /// An option that could never be set, because all hooks or optimizers have a key of that name.
     #[error(
         "{kind} `{name}` has an option `{key}`, but `{key}` is a key of every {kind} and would never reach it; give the option another name"
     )]
@@ -110,7 +112,7 @@ pub enum RegistryError {
         /// The option.
         key: String,
     },
-    /// Two of one name.
+    /// The name is taken.
     #[error(
         "there is {} {kind} named `{name}` already; register one of them under another name",
         article(kind)
@@ -121,13 +123,13 @@ pub enum RegistryError {
         /// The name.
         name: String,
     },
-    /// None of that name.
+    /// The name is unknown.
     #[error("{0}")]
     Unknown(Problem),
-    /// Options that do not fit; the key is one of theirs.
+    /// Invalid options; the problem's key is one of theirs.
     #[error("`{name}`: {problem}")]
     Options {
-        /// Whose options.
+        /// The name of the hook, schedule or optimizer.
         name: String,
         /// What is wrong with them.
         problem: Problem,
@@ -139,7 +141,7 @@ fn article(kind: &str) -> &'static str {
 }
 
 impl RegistryError {
-    /// The same as a problem of a configuration, for the table at this dotted key.
+    /// Converts it to a problem of the table at this dotted key.
     #[must_use]
     pub fn at(self, key: &str) -> Problem {
         let problem = match self {
@@ -149,7 +151,7 @@ impl RegistryError {
             RegistryError::Unknown(problem) => problem.below("use"),
             RegistryError::Options { problem, .. } => problem,
         };
-        if key.is_empty() { problem } else { problem.below(key) }
+        problem.below(key)
     }
 }
 
@@ -161,99 +163,90 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// Lets configurations use a hook under a name such as `my_crate::MyHook`. The first line of the options' doc
-    /// comment is its purpose. Its options must not have the
-    /// name of a [key that every hook has](crate::config::HookKeys).
+    /// Registers a hook under a name such as `my_crate::MyHook`. The first line of the options' doc comment
+    /// is its purpose. No option may have the name of a [key that all hooks have](crate::config::HookKeys).
     pub fn add_hook<O, H, E>(
         &mut self,
         name: impl Into<String>,
-        make: impl Fn(O) -> Result<H, E> + Send + Sync + 'static,
+        build: impl Fn(O) -> Result<H, E> + Send + Sync + 'static,
     ) -> Result<(), RegistryError>
     where
         O: DeserializeOwned + JsonSchema,
         H: Into<AnyHook>,
         E: Into<BoxError>,
     {
-        let make = move |options| make(options).map(Into::into);
-        self.join_hook(Maker::new(name.into(), make))
+        let build = move |options| build(options).map(Into::into);
+        self.add_hook_factory(Factory::new(name.into(), build))
     }
 
-    /// Lets configurations use hooks of this type, under its path, such as `my_crate::hooks::MyHook`.
+    /// Registers a hook type under its path, such as `my_crate::hooks::MyHook`.
     pub fn add_hook_type<H: FromOptions>(&mut self) -> Result<(), RegistryError> {
-        self.join_hook(Maker::of_type::<H>(std::any::type_name::<H>().to_owned()))
+        self.add_hook_factory(Factory::of_type::<H>(std::any::type_name::<H>().to_owned()))
     }
 
-    fn join_hook(&mut self, maker: Maker<AnyHook>) -> Result<(), RegistryError> {
-        let reserved = maker.listed().options().into_iter().find(|key| HOOK_KEYS.contains(key));
-        if built_in::missing_feature(&maker.name).is_some() {
-            return Err(RegistryError::Taken { kind: HOOK, name: maker.name });
+    fn add_hook_factory(&mut self, factory: Factory<AnyHook>) -> Result<(), RegistryError> {
+        if built_in::missing_feature(&factory.name).is_some() {
+            return Err(RegistryError::Taken { kind: HOOK, name: factory.name });
         }
-        match reserved.map(str::to_owned) {
-            Some(key) => Err(RegistryError::Reserved { kind: HOOK, name: maker.name, key }),
-            None => maker.join(&mut self.hooks, HOOK),
-        }
+        factory.check_keys(HOOK, HOOK_KEYS)?;
+        factory.add_to(&mut self.hooks, HOOK)
     }
 
-    /// Lets configurations use a schedule under a name.
+    /// Registers a schedule under a name.
     pub fn add_scheduler<O, S, E>(
         &mut self,
         name: impl Into<String>,
-        make: impl Fn(O) -> Result<S, E> + Send + Sync + 'static,
+        build: impl Fn(O) -> Result<S, E> + Send + Sync + 'static,
     ) -> Result<(), RegistryError>
     where
         O: DeserializeOwned + JsonSchema,
         S: Scheduler,
         E: Into<BoxError>,
     {
-        let make = move |options| make(options).map(|made| Box::new(made) as Box<dyn Scheduler>);
-        Maker::new(name.into(), make).join(&mut self.schedulers, "scheduler")
+        let build = move |options| build(options).map(|schedule| Box::new(schedule) as Box<dyn Scheduler>);
+        Factory::new(name.into(), build).add_to(&mut self.schedulers, SCHEDULER)
     }
 
-    /// Lets configurations use an optimizer of this engine under a name, with these options.
+    /// Registers an optimizer of an engine under a name.
     pub fn add_optimizer<E, O>(&mut self, name: &str) -> Result<(), RegistryError>
     where
         E: Engine,
         O: OptimizerOptions<E> + DeserializeOwned + JsonSchema,
     {
-        let NamedOptimizer { maker, .. } = NamedOptimizer::<E>::new::<O>(name);
-        let taken = |known: &Arc<OptimizerMaker>| known.name == name;
-        if self.optimizer_makers::<E>().iter().any(taken) {
+        let factory = BuiltInOptimizer::<E>::new::<O>(name).factory;
+        factory.check_keys(OPTIMIZER, &OPTIMIZER_KEYS)?;
+        if E::optimizers().iter().any(|known| known.factory.name == name) {
             return Err(RegistryError::Taken { kind: OPTIMIZER, name: name.to_owned() });
         }
-        let reserved = maker.listed().options().into_iter().find(|key| OPTIMIZER_KEYS.contains(key));
-        if let Some(key) = reserved.map(str::to_owned) {
-            return Err(RegistryError::Reserved { kind: OPTIMIZER, name: name.to_owned(), key });
-        }
-        self.optimizers.push(maker);
-        Ok(())
+        factory.add_to(&mut self.optimizers, OPTIMIZER)
     }
 
-    /// Makes the hook of this name from its options.
+    /// Builds the hook of this name.
     pub fn hook(&self, name: &str, options: impl Serialize) -> Result<AnyHook, RegistryError> {
-        made(self.hook_maker(name), name, options)
+        build(self.hook_factory(name), name, options)
     }
 
-    /// Makes the schedule of this name from its options.
+    /// Builds the schedule of this name.
     pub fn scheduler(
         &self,
         name: &str,
         options: impl Serialize,
     ) -> Result<Box<dyn Scheduler>, RegistryError> {
-        made(find(&self.schedulers, "scheduler", name), name, options)
+        build(find(&self.schedulers, SCHEDULER, name), name, options)
     }
 
-    /// The optimizer of this name with its own options, or everything that is wrong with them.
+    /// The options of the optimizer of this name, or all problems of them.
     pub(crate) fn optimizer<E: Engine>(
         &self,
         name: &str,
         options: &serde_json::Map<String, serde_json::Value>,
     ) -> Result<Box<dyn OptimizerOptions<E>>, Vec<Problem>> {
-        let makers = self.optimizer_makers::<E>();
-        let maker = find(&makers, OPTIMIZER, name).map_err(|problem| vec![problem.below("use")])?;
+        let factories = self.optimizer_factories::<E>();
+        let factory = find(&factories, OPTIMIZER, name).map_err(|problem| vec![problem.below("use")])?;
         let (mut own, mut problems) = (toml::Table::new(), Vec::new());
         for (key, value) in options {
-            let has = |maker: &&Arc<OptimizerMaker>| maker.listed().options().contains(&key.as_str());
-            let owners: Vec<_> = makers.iter().filter(has).map(|maker| maker.name.as_str()).collect();
+            let has = |factory: &&Arc<AnyOptimizerFactory>| factory.entry().options().contains(&key.as_str());
+            let owners: Vec<_> = factories.iter().filter(has).map(|factory| factory.name.as_str()).collect();
             if owners.is_empty() || owners.contains(&name) {
                 own.extend(in_toml(value).map(|value| (key.clone(), value)));
             } else {
@@ -261,12 +254,12 @@ impl Registry {
                 problems.push(Problem::new(key, message));
             }
         }
-        let (made, misfits) = maker.try_out(own);
-        let schema = Schema::new(maker.listed().schema);
-        let place = Place { key: "", called: format!("`{name}`"), also: &[], schema };
-        problems.extend(misfits.iter().map(|misfit| place.problem(misfit)));
-        match made.map(<Box<dyn Any>>::downcast::<Box<dyn OptimizerOptions<E>>>) {
-            Some(Ok(made)) if problems.is_empty() => return Ok(*made),
+        let (built, errors) = factory.try_build(own);
+        let schema = Schema::new(factory.entry().schema);
+        let context = TableContext { key: "", called: format!("`{name}`"), also: &[], schema };
+        problems.extend(errors.iter().map(|error| context.problem(error)));
+        match built.map(<Box<dyn Any>>::downcast::<Box<dyn OptimizerOptions<E>>>) {
+            Some(Ok(built)) if problems.is_empty() => return Ok(*built),
             Some(Err(_)) => {
                 problems.push(Problem::new("use", format!("optimizer `{name}` is for another engine")));
             }
@@ -275,87 +268,87 @@ impl Registry {
         Err(problems)
     }
 
-    /// The optimizers of an engine: those that it brings, then those that were added.
-    fn optimizer_makers<E: Engine>(&self) -> Vec<Arc<OptimizerMaker>> {
-        let brought = E::optimizers().into_iter().map(|optimizer| optimizer.maker);
-        brought.chain(self.optimizers.iter().cloned()).collect()
+    /// The built-in optimizers of an engine, then those that were added.
+    fn optimizer_factories<E: Engine>(&self) -> Vec<Arc<AnyOptimizerFactory>> {
+        let built_in = E::optimizers().into_iter().map(|optimizer| Arc::new(optimizer.factory));
+        built_in.chain(self.optimizers.iter().cloned()).collect()
     }
 
-    /// The JSON schema of a task's options, with the optimizers that were added.
+    /// The JSON schema of a task's options, including added optimizers.
     pub(crate) fn schema_of(&self, task: &dyn AnyTask) -> serde_json::Value {
         let mut schema = task.schema();
-        allow_everywhere(&mut schema, &self.optimizers().collect::<Vec<_>>());
+        add_to_all_tables(&mut schema, &self.optimizers().collect::<Vec<_>>());
         schema
     }
 
-    pub(crate) fn hook_maker(&self, name: &str) -> Result<&Maker<AnyHook>, Problem> {
-        find(&self.hooks, HOOK, self.hook_named(name).map_or(name, |listed| listed.name))
+    pub(crate) fn hook_factory(&self, name: &str) -> Result<&Factory<AnyHook>, Problem> {
+        find(&self.hooks, HOOK, self.hook_named(name).map_or(name, |entry| entry.name))
     }
 
-    /// The kind of the hook of this name: of its example, or else of what these options make. Unknown where neither
-    /// makes one.
+    /// The kind of the hook of this name, built from its example or else from these options; `None` if
+    /// neither works.
     pub(crate) fn kind(&self, name: &str, options: &serde_json::Value) -> Option<HookKind> {
-        let maker = self.hook_maker(name).ok()?;
+        let factory = self.hook_factory(name).ok()?;
         let from_options = || {
             let Some(Value::Table(mut table)) = in_toml(options) else { return None };
             table.retain(|key, _| !HOOK_KEYS.contains(&key));
-            maker.make(table.into()).ok()
+            factory.build(table.into()).ok()
         };
-        maker.make_example().or_else(from_options).map(|hook| hook.kind())
+        factory.build_example().or_else(from_options).map(|hook| hook.kind())
     }
 
-    /// The hook of this name. A path may also be written with dots: `my_crate.MyHook`.
+    /// The hook of this name. A path may be written with dots: `my_crate.MyHook`.
     #[must_use]
-    pub fn hook_named(&self, name: &str) -> Option<Listed<'_>> {
-        let by = |name: &str| self.hooks().find(|listed| listed.name == name);
+    pub fn hook_named(&self, name: &str) -> Option<RegistryEntry<'_>> {
+        let by = |name: &str| self.hooks().find(|entry| entry.name == name);
         by(name).or_else(|| by(&name.replace('.', "::")))
     }
 
-    /// The hooks there are: the built-in ones, then the others in the order in which they were added.
-    pub fn hooks(&self) -> impl Iterator<Item = Listed<'_>> {
-        self.hooks.iter().map(|maker| maker.listed())
+    /// All hooks: the built-in ones, then the others in the order in which they were added.
+    pub fn hooks(&self) -> impl Iterator<Item = RegistryEntry<'_>> {
+        self.hooks.iter().map(|factory| factory.entry())
     }
 
-    /// The schedules there are, in the same order.
-    pub fn schedulers(&self) -> impl Iterator<Item = Listed<'_>> {
-        self.schedulers.iter().map(|maker| maker.listed())
+    /// All schedules, in the same order.
+    pub fn schedulers(&self) -> impl Iterator<Item = RegistryEntry<'_>> {
+        self.schedulers.iter().map(|factory| factory.entry())
     }
 
-    /// The optimizers that were added, in order; each engine brings others.
-    pub fn optimizers(&self) -> impl Iterator<Item = Listed<'_>> {
-        self.optimizers.iter().map(|maker| maker.listed())
+    /// The optimizers that were added, in order, without the built-in ones of an engine.
+    pub fn optimizers(&self) -> impl Iterator<Item = RegistryEntry<'_>> {
+        self.optimizers.iter().map(|factory| factory.entry())
     }
 }
 
-fn find<'a, T>(makers: &'a [Arc<Maker<T>>], kind: &str, name: &str) -> Result<&'a Maker<T>, Problem> {
-    makers.iter().map(AsRef::as_ref).find(|maker| maker.name == name).ok_or_else(|| {
-        if let Some(problem) = (kind == HOOK).then(|| without_feature(name)).flatten() {
+fn find<'a, T>(factories: &'a [Arc<Factory<T>>], kind: &str, name: &str) -> Result<&'a Factory<T>, Problem> {
+    factories.iter().map(AsRef::as_ref).find(|factory| factory.name == name).ok_or_else(|| {
+        if let Some(problem) = (kind == HOOK).then(|| feature_problem(name)).flatten() {
             return problem;
         }
-        let known: Vec<_> = makers.iter().map(|maker| maker.name.as_str()).collect();
+        let known: Vec<_> = factories.iter().map(|factory| factory.name.as_str()).collect();
         let problem = Problem::new("", format!("there is no {kind} named `{name}` to use"));
         let fix = if kind == HOOK {
-            unknown_hook(name, &known)
+            hook_fix(name, &known)
         } else {
             lightning::scheduler_elsewhere(name).or_else(|| suggestion(name, &known))
         };
-        problem.fixed(fix)
+        problem.with_fix(fix)
     })
 }
 
-/// What is wrong with a built-in hook that this program is built without.
-fn without_feature(name: &str) -> Option<Problem> {
+/// The problem of a built-in hook whose feature is missing.
+fn feature_problem(name: &str) -> Option<Problem> {
     let feature = built_in::missing_feature(name)?;
     let message = format!("hook `{name}` needs the cargo feature `{feature}` of `tenterhook`");
     let fix = format!("build this program with it: `cargo add tenterhook --features {feature}`");
     Some(Problem::new("", message).fix(fix))
 }
 
-/// What to use instead of a hook that does not exist.
-fn unknown_hook(name: &str, known: &[&str]) -> Option<String> {
-    let last = lightning::plain(name.rsplit(['.', ':']).next().unwrap_or(name));
+/// The fix for an unknown hook.
+fn hook_fix(name: &str, known: &[&str]) -> Option<String> {
+    let last = lightning::normalized(name.rsplit(['.', ':']).next().unwrap_or(name));
     let is_path = name.contains("::") || name.contains('.');
-    let built_in = known.iter().find(|known| lightning::plain(known) == last);
+    let built_in = known.iter().find(|known| lightning::normalized(known) == last);
     let built_in = built_in.map(|known| format!("did you mean `{known}`?"));
     let own = || {
         "a hook of your own is part of your program: register its type there with `App::hook_type`, or \
@@ -370,17 +363,17 @@ fn unknown_hook(name: &str, known: &[&str]) -> Option<String> {
         .or_else(|| suggestion(name, known))
 }
 
-fn made<T>(
-    maker: Result<&Maker<T>, Problem>,
+fn build<T>(
+    factory: Result<&Factory<T>, Problem>,
     name: &str,
     options: impl Serialize,
 ) -> Result<T, RegistryError> {
-    let maker = maker.map_err(RegistryError::Unknown)?;
+    let factory = factory.map_err(RegistryError::Unknown)?;
     let wrong = |problem| RegistryError::Options { name: name.to_owned(), problem };
     let options = Value::try_from(options).map_err(|error| wrong(Problem::new("", error.to_string())))?;
-    maker.make(options).map_err(|misfit| {
-        let schema = Schema::new(maker.listed().schema);
-        wrong(Place { key: "", called: format!("`{name}`"), also: &[], schema }.problem(&misfit))
+    factory.build(options).map_err(|error| {
+        let schema = Schema::new(factory.entry().schema);
+        wrong(TableContext { key: "", called: format!("`{name}`"), also: &[], schema }.problem(&error))
     })
 }
 

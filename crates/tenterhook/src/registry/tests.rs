@@ -3,14 +3,14 @@ use tenterhook_core::update::Identity;
 use super::*;
 
 #[test]
-fn a_hook_is_made_by_name_from_its_options() {
+fn a_hook_is_built_by_name_from_its_options() {
     let registry = Registry::default();
     let made = registry.hook("early_stopping", serde_json::json!({ "monitor": "val/loss" }));
     assert_eq!(made.expect("it is made").name(), "early_stopping");
 }
 
 #[test]
-fn what_cannot_be_made_says_why_and_where() {
+fn a_failed_build_says_why_and_where() {
     for (name, options, key, hint) in [
         ("early_stoping", serde_json::json!({}), "use", "did you mean `early_stopping`?"),
         ("cat", serde_json::json!({}), "use", "checkpoint, early_stopping"),
@@ -32,17 +32,17 @@ struct Half {
 }
 
 impl Scheduler for Half {
-    fn factor(&mut self, tick: crate::schedule::Tick) -> Result<f64, tenterhook_core::BoxError> {
+    fn factor(&mut self, tick: crate::schedule::ScheduleStep) -> Result<f64, tenterhook_core::BoxError> {
         Ok(if tick.count < self.from { 1.0 } else { 0.5 })
     }
 }
 
 #[test]
-fn a_users_own_schedule_is_made_by_name_and_a_name_is_given_once() {
+fn a_schedule_of_a_user_is_built_by_name_and_names_are_unique() {
     let mut registry = Registry::default();
     registry.add_scheduler("half", Ok::<Half, String>).expect("it is free");
     let mut made = registry.scheduler("half", serde_json::json!({ "from": 2 })).expect("it is made");
-    let at = |count| crate::schedule::Tick { count, ..crate::schedule::Tick::default() };
+    let at = |count| crate::schedule::ScheduleStep { count, ..crate::schedule::ScheduleStep::default() };
     assert!(made.factor(at(1)).expect("a factor") > 0.9);
     assert!(made.factor(at(2)).expect("a factor") < 0.6);
     let error = registry.add_scheduler("half", Ok::<Half, String>).expect_err("taken");
@@ -74,7 +74,7 @@ fn every_built_in_schedule_is_listed_and_says_which_option_is_wrong() {
 }
 
 #[test]
-fn schedules_of_pytorch_are_answered_whatever_their_case() {
+fn names_of_pytorch_schedules_get_a_hint_in_any_case() {
     for (name, hint) in [
         ("OneCycleLR", "did you mean `one_cycle`?"),
         ("CosineAnnealingLR", "did you mean `cosine`?"),
@@ -87,7 +87,7 @@ fn schedules_of_pytorch_are_answered_whatever_their_case() {
 }
 
 #[test]
-fn a_description_has_the_other_names_of_options_their_limits_and_the_flags() {
+fn a_description_has_aliases_and_limits_of_options_and_the_flags() {
     let registry = Registry::default();
     let checkpoint = registry.describe("checkpoint").expect("it is built in");
     assert_eq!(checkpoint.flags, ["enable_model_checkpoint_hook", "model_checkpoint_config"]);
@@ -110,7 +110,7 @@ fn a_description_has_the_other_names_of_options_their_limits_and_the_flags() {
 }
 
 #[test]
-fn a_hook_of_a_cargo_feature_says_so_and_is_missed_by_its_name() {
+fn a_hook_of_a_cargo_feature_names_the_feature() {
     let features = [("notify", "http"), ("heartbeat", "http"), ("upload", "upload")];
     let on = [("http", cfg!(feature = "http")), ("upload", cfg!(feature = "upload"))];
     let mut registry = Registry::default();
@@ -139,7 +139,7 @@ fn a_hook_of_a_cargo_feature_says_so_and_is_missed_by_its_name() {
 #[test]
 fn an_update_hook_has_no_events_and_says_when_it_is_called() {
     let registry = Registry::default();
-    let made = |name: &str| registry.describe(name).expect("built in").made.expect("its example works");
+    let made = |name: &str| registry.describe(name).expect("built in").properties.expect("its example works");
     for name in ["identity", "clip_by_norm", "clip_by_value", "gradient_noise", "freeze", "scale"] {
         let made = made(name);
         assert_eq!((made.registered_as.as_str(), made.kind), (name, tenterhook_core::HookKind::Update));
@@ -158,7 +158,7 @@ fn an_update_hook_has_no_events_and_says_when_it_is_called() {
 }
 
 #[test]
-fn an_option_of_an_update_hook_that_cannot_be_is_refused_at_its_key() {
+fn an_invalid_option_of_an_update_hook_is_refused_at_its_key() {
     for (name, options, key) in [
         ("clip_by_norm", serde_json::json!({ "max_norm": 0.0 }), "max_norm"),
         ("clip_by_norm", serde_json::json!({ "max_norm": 1.0, "params": ["a..b"] }), "params"),

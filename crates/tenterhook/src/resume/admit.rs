@@ -1,4 +1,4 @@
-//! Decides whether a checkpoint may be restored, before any hook is called.
+//! Admission: checks that a checkpoint may be restored, before any hook is called.
 
 use tenterhook_core::{BoxError, Failure, Stage};
 
@@ -7,20 +7,18 @@ use crate::call::Call;
 use crate::checkpoint::{Contents, largest_number, read};
 use crate::config;
 use crate::journal::RunNotice;
-use crate::loops::Who;
+use crate::loops::Callee;
 use crate::module::Module;
 
 impl<M: Module> Call<'_, M> {
-    /// Reads the checkpoint to restore, and refuses a resume with another configuration, other hooks or other data, with states
-    /// that hooks cannot load, or in a run that cannot go on.
+    /// Reads the checkpoint. Refuses a resume with another configuration, other hooks or other data, with
+    /// states that hooks cannot load, or in a run that cannot be resumed.
     ///
-    /// Only the data module has been set up here. After a refusal no hook is called and nothing is written.
+    /// Only the data module has been set up. After a refusal no hook is called and nothing is written.
     pub(crate) fn admit(&mut self) -> Result<(), Failure> {
         self.check_record()?;
         let Some(path) = self.resume.options.checkpoint.take() else { return Ok(()) };
-        self.run.at(Who::Trainer, "restore");
-        let contents = read(&path);
-        let mut contents = self.run.checked(contents)?;
+        let mut contents = call!(self.run, Trainer, "restore", read(&path))?;
         let fits = self.run.state.stage == Stage::Fit && !contents.weights_only;
         if fits {
             self.check_config(&contents)?;
@@ -39,7 +37,7 @@ impl<M: Module> Call<'_, M> {
         Ok(())
     }
 
-    /// Reports what changed since the checkpoint. Called when everything has been accepted.
+    /// Reports what changed since the checkpoint. Called when the resume is accepted.
     pub(crate) fn report_changes(&mut self) {
         for text in std::mem::take(&mut self.resume.changes) {
             self.run.note(RunNotice::Said { hook: "trainer".into(), text });
@@ -47,23 +45,21 @@ impl<M: Module> Call<'_, M> {
     }
 
     pub(crate) fn refuse(&mut self, why: String) -> Result<(), Failure> {
-        self.run.at(Who::Trainer, "restore");
-        Err(self.run.failed(why.into(), false))
+        self.run.fail(Callee::Trainer, "restore", why)
     }
 
-    /// The recorder refuses a run that it cannot go on with.
+    /// The recorder refuses a run that it cannot resume.
     fn check_record(&mut self) -> Result<(), Failure> {
         let Some(recording) = &self.run.journal.recording else { return Ok(()) };
         if self.run.state.stage != Stage::Fit || self.run.shared.run.fast_dev_run {
             return Ok(());
         }
         let admitted = recording.recorder().admit(self.resume.options.checkpoint.as_deref());
-        self.run.at(Who::Trainer, "begin");
-        self.run.checked(admitted)
+        call!(self.run, Trainer, "begin", admitted)
     }
 
-    /// The directories of checkpoints must be usable. A checkpoint that is gone is not announced any more; one that cannot be
-    /// looked at is not gone.
+    /// Checks that the directories of checkpoints are usable. A checkpoint that no longer exists is not
+    /// announced; one that cannot be read is an error.
     fn check_checkpoints(&mut self, contents: &mut Contents) -> Result<(), Failure> {
         let roots = self.run.roots();
         let saves = self.run.journal.recording.is_some() && !self.run.shared.run.fast_dev_run;
@@ -75,8 +71,8 @@ impl<M: Module> Call<'_, M> {
             }
             let mut left = Vec::new();
             for saved in unannounced {
-                // A hook that is added later may declare its directory.
-                if !roots.knows(&saved.path) || roots.holds(&saved.path)? {
+                // A hook that is added later may declare the directory.
+                if !roots.is_declared(&saved.path) || roots.holds(&saved.path)? {
                     left.push(saved);
                 }
             }
@@ -86,24 +82,26 @@ impl<M: Module> Call<'_, M> {
         Ok(())
     }
 
-    /// A resume with another model or optimizer would silently be another run.
+    /// Refuses another configuration, such as another model or optimizer.
     fn check_config(&mut self, contents: &Contents) -> Result<(), Failure> {
         let rules = self.resume.options.change_rules.take().unwrap_or_default();
         let differences = rules.differences(&contents.config, &self.run.shared.run.config);
-        self.resume.changes.extend(config::remark(&differences));
-        match config::refusal("configuration", &differences).filter(|_| !self.resume.options.accept_changes) {
+        self.resume.changes.extend(config::change_notice(&differences));
+        match config::change_error("configuration", &differences)
+            .filter(|_| !self.resume.options.accept_changes)
+        {
             Some(refusal) => self.refuse(refusal),
             None => Ok(()),
         }
     }
 
-    /// The state of a hook on one side only would silently begin anew, or be lost.
+    /// Refuses other hooks, whose states would be missing or lost.
     fn check_hooks(&mut self, contents: &Contents) -> Result<(), Failure> {
         if self.resume.options.accept_other_hooks {
             return Ok(());
         }
         let (saved, then) = (&contents.hooks, &contents.runner);
-        let registered = self.run.hooks.stateful();
+        let registered = self.run.hooks.stateful_hooks();
         let gone = saved.keys().filter(|name| !registered.contains(name) && !then.was_added(name));
         let new = registered.iter().filter(|name| !saved.contains_key(*name) && !then.was_removed(name));
         let gone = gone.map(|name| format!("`{name}` is in the checkpoint and not registered"));
@@ -119,7 +117,7 @@ impl<M: Module> Call<'_, M> {
         ))
     }
 
-    /// The state of a data module on one side only would silently begin anew, or be lost.
+    /// Refuses a state of the data module that would be missing or lost.
     fn check_data_state(&mut self, contents: &Contents) -> Result<(), Failure> {
         let refusal = match (&contents.data, &self.run.checkpointer.data) {
             _ if self.resume.options.accept_changes => return Ok(()),

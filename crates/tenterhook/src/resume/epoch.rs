@@ -1,4 +1,4 @@
-//! Going on in the middle of an epoch, right where a checkpoint was taken.
+//! Resuming within an epoch, at the point where the checkpoint was taken.
 
 use tenterhook_core::{Failure, Phase};
 
@@ -8,9 +8,9 @@ use crate::loops::fit::Training;
 use crate::module::Module;
 
 impl<M: Module> Call<'_, M> {
-    /// What follows the point in the epoch that a checkpoint was taken at, pending saves first. `true` when the epoch ends
-    /// there.
-    pub(crate) fn take_up(
+    /// Continues at this point of the epoch: pending saves first, then the rest of the event and of the
+    /// batch. Returns `true` if the epoch ends here.
+    pub(crate) fn resume_epoch(
         &mut self,
         training: &Training<M::Batch>,
         point: ResumePoint,

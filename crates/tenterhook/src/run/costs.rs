@@ -1,22 +1,22 @@
-//! What hooks cost, as `run.json` holds it.
+//! The cost of hooks, as `run.json` stores it.
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{Cost, HookCost};
 
-use crate::accounts::Spent;
+use crate::accounts::TimeSpent;
 
-/// What the hooks of a run cost, of the process that wrote it: a run that went on begins to count anew.
+/// The cost of all hooks in the process that wrote it. A resumed run counts from 0.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct HookCosts {
-    /// How long training steps took, in seconds: what shares are shares of. Where there were none, the whole calls.
+    /// The duration of all training steps, or of the calls if there were none, in seconds. Shares are fractions of it.
     pub seconds: f64,
-    /// Every hook, in registration order.
+    /// The hooks, in registration order.
     pub hooks: Vec<CostOfHook>,
 }
 
-/// What one hook cost.
+/// The cost of one hook.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -26,64 +26,64 @@ pub struct CostOfHook {
     /// All of its calls.
     #[serde(flatten)]
     pub calls: CostOfCalls,
-    /// What share of the step time it took, of 1. What it took at other times is in `total_s` alone.
+    /// The fraction of the step time that it took. Time outside of steps counts only in `total_s`.
     pub share: f64,
-    /// How often it failed.
+    /// The number of its failures.
     pub failures: u32,
-    /// What it made the engine hand over.
-    pub read: HandedOver,
-    /// The same by event.
+    /// The values that it read from the engine.
+    pub read: EngineReads,
+    /// The cost by event.
     pub by_event: Vec<CostOfEvent>,
 }
 
-/// What a hook cost at one event.
+/// The cost of a hook at one event.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct CostOfEvent {
-    /// The event, named by its handler; `update` is what update hooks do to gradients.
+    /// The handler of the event; `update` for changes of gradients by update hooks.
     pub event: String,
     /// The calls.
     #[serde(flatten)]
     pub calls: CostOfCalls,
-    /// What share of the step time they took, of 1.
+    /// The fraction of the step time that they took.
     pub share: f64,
 }
 
-/// How many calls there were, and how long they took, in seconds.
+/// The number of calls and their durations in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct CostOfCalls {
-    /// How many.
+    /// The number of calls.
     pub calls: u64,
-    /// All of them together.
+    /// The total duration.
     pub total_s: f64,
-    /// Half of them took less, within an eighth.
+    /// The median, with a relative error of at most 1/8.
     pub p50_s: f64,
-    /// All but one in a hundred took less, within an eighth.
+    /// The 99th percentile, with a relative error of at most 1/8.
     pub p99_s: f64,
-    /// The longest of those that were timed.
+    /// The longest timed call.
     pub longest_s: f64,
-    /// The part of the total that was spent in training steps.
+    /// The part of the total within training steps.
     pub in_steps_s: f64,
-    /// Not every call was timed.
+    /// Only some of the calls were timed.
     pub estimated: bool,
 }
 
-/// How many values were brought over from the engine.
+/// The number of values that were read from the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
-pub struct HandedOver {
+pub struct EngineReads {
     /// Losses, norms and other single numbers.
     pub scalars: u64,
-    /// Whole tensors, or statistics of them.
+    /// Tensors, and statistics of tensors.
     pub tensors: u64,
 }
 
 impl HookCosts {
-    pub(crate) fn of(costs: &[HookCost], spent: Spent) -> HookCosts {
+    pub(crate) fn of(costs: &[HookCost], spent: TimeSpent) -> HookCosts {
         let trained = !spent.steps.is_zero();
         let seconds = if trained { spent.steps } else { spent.calls }.as_secs_f64();
         let part = |calls: CostOfCalls| if trained { calls.in_steps_s } else { calls.total_s };
@@ -99,14 +99,14 @@ impl HookCosts {
                 calls,
                 share: share(calls),
                 failures: cost.failures,
-                read: HandedOver { scalars: cost.read.scalars, tensors: cost.read.tensors },
+                read: EngineReads { scalars: cost.read.scalars, tensors: cost.read.tensors },
                 by_event: cost.by_event.iter().map(event).collect(),
             }
         };
         HookCosts { seconds, hooks: costs.iter().map(hook).collect() }
     }
 
-    /// The account of a hook.
+    /// The cost of this hook.
     #[must_use]
     pub fn hook(&self, name: &str) -> Option<&CostOfHook> {
         self.hooks.iter().find(|cost| cost.hook == name)

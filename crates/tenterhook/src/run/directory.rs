@@ -1,56 +1,57 @@
-//! The run directory: `runs/<run-id>/`, and `runs/latest` that points at the newest.
+//! The run directory `runs/<run-id>/`, and `runs/latest`, a link to the newest.
 
 use std::path::{Path, PathBuf};
 
-use tenterhook_core::update::Touched;
+use tenterhook_core::update::GradientChange;
 use tenterhook_core::{BoxError, Stage};
 use tenterhook_files::{FilePosition, cannot, write_durably};
 
-use super::again::{admit, go_on, removed, resumption, test_again};
+use super::files::{EVENTS, RunFiles, create};
 use super::lock::RunLock;
-use super::open::{EVENTS, Open, create};
 use super::ownership::Signer;
-use super::reading::Happenings;
+use super::reading::EventLog;
 use super::record::RunRecord;
-use super::starting::{Starting, point};
+use super::reopen::{admit, is_untested, removed_checkpoints, reopen, reopen_for_test, resumption};
+use super::startup::{lock_runs, set_latest};
 use super::{
-    Beginning, Begun, Ending, Entry, Happening, HistogramLine, Introduction, Line, Place, Recorder, new_id,
+    CallEnd, HistogramLine, JournalEntry, JournalEvent, MetricsLine, Recorder, RunHeader, RunLocation,
+    RunStart, StartReport, new_id,
 };
 use crate::tensors::TensorMap;
 
-/// What a run directory needs to know beyond what the trainer knows. Nothing is made before training
-/// really begins.
+/// The settings of a run directory. Nothing is created before training begins.
 #[derive(Debug, Default)]
 pub struct RunDirectoryPlan {
     /// The directory of all runs, such as `runs`.
     pub runs_dir: PathBuf,
     /// The run's id; unset, a new one.
     pub id: Option<String>,
-    /// Resumes the run that this locks, whatever `runs_dir` and `id` say. Its `metrics.jsonl`, `histograms.jsonl` and
-    /// `updates.jsonl` are cut back to the checkpoint that is restored, or to nothing without one; `events.jsonl`
+    /// Resumes the run that this locks; `runs_dir` and `id` are ignored. Its `metrics.jsonl`, `histograms.jsonl` and
+    /// `updates.jsonl` are truncated to the checkpoint that is restored, or emptied without one; `events.jsonl`
     /// stays. The checkpoint must be one of this run.
     pub resume: Option<RunLock>,
     /// The resolved configuration, which becomes `config.toml`.
     pub config: String,
     /// Who signs the configuration.
     pub signer: Signer,
-    /// The configuration's hash; unset, that of the text, and without a text that of the trainer's settings.
+    /// The hash of the configuration; unset, it is computed from the text, and without a text from the trainer's
+    /// settings.
     pub config_hash: Option<String>,
     /// The task's name.
     pub task: Option<String>,
-    /// The device, as it stands in `run.json` and in the events.
+    /// The device, as `run.json` and the journal show it.
     pub device: Option<String>,
     /// The command line.
     pub command: Vec<String>,
-    /// An evaluation without a training before it gets a directory, too; not in a directory to be resumed.
+    /// Creates a directory also for an evaluation without a training before it, unless a run is resumed.
     pub for_evaluations: bool,
-    /// A test follows the training, in the same directory: until it has ended, the run is under way. If the trainer is
-    /// dropped before a test begins, the run has failed, and a resume tests it.
+    /// A test follows the training in the same directory, and the run is running until it has ended. If the trainer is
+    /// dropped before the test begins, the run has failed, and a resume tests it.
     pub then_test: bool,
 }
 
 impl RunDirectoryPlan {
-    /// A directory below this one, with the command line of this process.
+    /// A plan for a directory below this one, with the command line of this process.
     pub fn below(runs_dir: impl Into<PathBuf>) -> RunDirectoryPlan {
         let command = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned());
         RunDirectoryPlan {
@@ -61,23 +62,24 @@ impl RunDirectoryPlan {
     }
 }
 
-/// A run directory, from its plan to its end.
+/// A recorder that writes a run directory.
 pub struct RunDirectory {
     plan: RunDirectoryPlan,
     id: String,
-    /// It exists already, and is resumed.
+    /// An existing run is resumed.
     resumes: bool,
-    /// What happened before it began.
-    waiting: Vec<Entry>,
-    open: Option<Open>,
-    /// What it lost in earlier runs.
+    /// The journal entries before the directory exists.
+    waiting: Vec<JournalEntry>,
+    /// The files; `None` before the run begins.
+    files: Option<RunFiles>,
+    /// The number of lines that earlier runs of this recorder lost.
     lost: u64,
-    /// What could not be written while a checkpoint was made, until it can be told.
-    untold: Option<BoxError>,
+    /// A write error while a checkpoint was taken, to be returned by the next `flush`.
+    write_error: Option<BoxError>,
 }
 
 impl RunDirectory {
-    /// One that will be made by this plan.
+    /// A recorder with this plan.
     #[must_use]
     pub fn new(mut plan: RunDirectoryPlan) -> RunDirectory {
         if let Some(directory) = plan.resume.as_ref().map(RunLock::directory) {
@@ -85,46 +87,47 @@ impl RunDirectory {
             plan.id = directory.file_name().map(|name| name.to_string_lossy().into_owned());
         }
         let (id, resumes) = (plan.id.clone().unwrap_or_else(new_id), plan.resume.is_some());
-        RunDirectory { plan, id, resumes, waiting: Vec::new(), open: None, lost: 0, untold: None }
+        RunDirectory { plan, id, resumes, waiting: Vec::new(), files: None, lost: 0, write_error: None }
     }
 
-    /// Where it will be.
+    /// Its location, also before it exists.
     #[must_use]
-    pub fn place(&self) -> Place {
+    pub fn location(&self) -> RunLocation {
         let directory = self.plan.runs_dir.join(&self.id);
-        Place { id: self.id.clone(), checkpoints: directory.join("checkpoints"), directory }
+        RunLocation { id: self.id.clone(), checkpoints: directory.join("checkpoints"), directory }
     }
 
-    fn opened(&mut self, beginning: &Beginning<'_>) -> Result<Open, BoxError> {
+    /// Creates or reopens the directory.
+    fn open(&mut self, start: &RunStart<'_>) -> Result<RunFiles, BoxError> {
         let lock = self.plan.resume.take();
         let RunDirectory { plan, id, .. } = self;
-        let is_signed = beginning.stage == Stage::Fit && !plan.config.is_empty();
-        let unsigned = is_signed.then(|| plan.signer.take_key()).and_then(Result::err);
-        let _starting = Starting::below(&plan.runs_dir);
-        let (mut open, resumed) = if let Some(lock) = lock {
-            go_on(plan, lock, beginning).map(|(open, resumed)| (open, Some(resumed)))?
+        let is_signed = start.stage == Stage::Fit && !plan.config.is_empty();
+        let unsigned = is_signed.then(|| plan.signer.load_key()).and_then(Result::err);
+        let _lock = lock_runs(&plan.runs_dir);
+        let (mut files, resumed) = if let Some(lock) = lock {
+            reopen(plan, lock, start).map(|(files, resumed)| (files, Some(resumed)))?
         } else {
-            let open = create(plan, id, RunRecord::new(plan, beginning), beginning.stage)?;
-            let resumed = beginning.resumed_from.map(|_| resumption(open.path(), beginning, None));
-            (open, resumed)
+            let files = create(plan, id, RunRecord::new(plan, start), start.stage)?;
+            let resumed = start.resumed_from.map(|_| resumption(files.path(), start, None));
+            (files, resumed)
         };
-        open.begun.introduction = Some(Introduction { resumed, ..Introduction::from(&open.record) });
-        let latest = plan.runs_dir.join("latest");
-        // The run is whole without it.
-        let unlinked = point(&plan.runs_dir, id).map_err(cannot("link", &latest)).err();
-        open.begun.lacks.extend(unlinked.map(|why| format!("{why}; move it away")));
-        open.begun.lacks.extend(
-            unsigned
-                .map(|why| format!("the run is not signed, so that resuming it may need `--trust`: {why}")),
-        );
-        Ok(open)
+        files.start_report.header = Some(RunHeader { resumed, ..RunHeader::from(&files.record) });
+        // The run does not need the link or the signature.
+        let missing = &mut files.start_report.missing;
+        let unlinked = set_latest(&plan.runs_dir, id).map_err(cannot("link", &plan.runs_dir.join("latest")));
+        missing.extend(unlinked.err().map(|why| format!("{why}; move it away")));
+        let why_unsigned =
+            |why| format!("the run is not signed, so that resuming it may need `--trust`: {why}");
+        missing.extend(unsigned.map(why_unsigned));
+        Ok(files)
     }
 
-    /// The checkpoints that a run which does not begin here has removed. What cannot be read is told when it does.
+    /// The checkpoints that an existing run has removed, for an evaluation that does not open its files. A journal
+    /// that cannot be read is reported when they are opened.
     fn removed_before(&self) -> Vec<PathBuf> {
-        let directory = self.place().directory;
-        let happened = self.resumes.then(|| Happenings::read(&directory.join(EVENTS)).ok());
-        happened.flatten().map(|happened| removed(&directory, &happened)).unwrap_or_default()
+        let directory = self.location().directory;
+        let event_log = self.resumes.then(|| EventLog::read(&directory.join(EVENTS)).ok()).flatten();
+        event_log.map(|event_log| removed_checkpoints(&directory, &event_log)).unwrap_or_default()
     }
 }
 
@@ -133,114 +136,111 @@ impl Recorder for RunDirectory {
         self.plan.resume.as_ref().map_or(Ok(()), |lock| admit(lock, resumed_from))
     }
 
-    fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Begun, BoxError> {
-        let stage = beginning.stage;
-        let resumed_from = beginning.resumed_from.map(Path::to_owned);
-        let what = Happening::Start { stage, resumed_from };
-        let start = Entry {
-            step: beginning.progress.step,
-            epoch: beginning.progress.epoch,
-            time: beginning.time,
-            what,
-        };
-        if let Some(lock) = self.plan.resume.take_if(|_| stage == Stage::Test && self.plan.then_test) {
-            match test_again(&self.plan, lock, beginning)? {
-                Ok(open) => self.open = Some(open),
-                Err(lock) => self.plan.resume = Some(lock),
-            }
+    fn begin(&mut self, start: &RunStart<'_>) -> Result<StartReport, BoxError> {
+        let stage = start.stage;
+        let may_test = stage == Stage::Test && self.plan.then_test;
+        let untested = self.plan.resume.as_ref().filter(|_| may_test).map_or(Ok(false), is_untested)?;
+        if let Some(lock) = self.plan.resume.take_if(|_| untested) {
+            self.files = Some(reopen_for_test(&self.plan, lock, start)?);
         }
-        if self.open.is_none() {
+        if self.files.is_none() {
             let without_training = stage != Stage::Fit && (self.resumes || !self.plan.for_evaluations);
-            if without_training || beginning.run.fast_dev_run {
-                return Ok(Begun { removed_checkpoints: self.removed_before(), ..Begun::default() });
+            if without_training || start.run.fast_dev_run {
+                let removed_checkpoints = self.removed_before();
+                return Ok(StartReport { removed_checkpoints, ..StartReport::default() });
             }
+            self.files = Some(self.open(start)?);
         }
-        if self.open.is_none() {
-            self.open = Some(self.opened(beginning)?);
-        }
-        let Some(open) = &mut self.open else { return Ok(Begun::default()) };
-        if stage == Stage::Test && open.record.trained.is_some() {
+        let Some(files) = &mut self.files else { return Ok(StartReport::default()) };
+        if stage == Stage::Test && files.record.trained.is_some() {
             // A resumed test is compared with it.
-            open.record.identity.data.extend(beginning.identity.data.clone());
-            open.write_record()?;
+            files.record.identity.data.extend(start.identity.data.clone());
+            files.write_record()?;
         }
-        self.waiting.drain(..).chain([start]).try_for_each(|entry| open.push(entry))?;
-        Ok(Begun { removed_checkpoints: open.removed.clone(), ..std::mem::take(&mut open.begun) })
+        let entry = JournalEntry {
+            step: start.progress.step,
+            epoch: start.progress.epoch,
+            time: start.time,
+            what: JournalEvent::Start { stage, resumed_from: start.resumed_from.map(Path::to_owned) },
+        };
+        self.waiting.drain(..).chain([entry]).try_for_each(|entry| files.push(entry))?;
+        let removed_checkpoints = files.removed.clone();
+        Ok(StartReport { removed_checkpoints, ..std::mem::take(&mut files.start_report) })
     }
 
-    fn metrics(&mut self, line: &Line<'_>) -> Result<(), BoxError> {
-        let Some(open) = &mut self.open else { return Ok(()) };
-        Ok(open.files.metrics.push(line, line.time)?)
+    fn metrics(&mut self, line: &MetricsLine<'_>) -> Result<(), BoxError> {
+        let Some(files) = &mut self.files else { return Ok(()) };
+        Ok(files.lines.metrics.push(line, line.time)?)
     }
 
     fn histograms(&mut self, line: &HistogramLine<'_>) -> Result<(), BoxError> {
-        let Some(open) = &mut self.open else { return Ok(()) };
-        open.files.histograms.push(line, line.time)
+        let Some(files) = &mut self.files else { return Ok(()) };
+        Ok(files.lines.histograms.push(line, line.time)?)
     }
 
-    fn updates(&mut self, touched: &[Touched], time: f64) -> Result<(), BoxError> {
-        let Some(open) = &mut self.open else { return Ok(()) };
-        touched.iter().try_for_each(|touched| open.files.updates.push(touched, time))
+    fn updates(&mut self, touched: &[GradientChange], time: f64) -> Result<(), BoxError> {
+        let Some(files) = &mut self.files else { return Ok(()) };
+        Ok(touched.iter().try_for_each(|touched| files.lines.updates.push(touched, time))?)
     }
 
-    fn happened(&mut self, entry: Entry) -> Result<(), BoxError> {
-        let Some(open) = &mut self.open else {
+    fn event(&mut self, entry: JournalEntry) -> Result<(), BoxError> {
+        let Some(files) = &mut self.files else {
             self.waiting.push(entry);
             return Ok(());
         };
-        open.push(entry)
+        files.push(entry)
     }
 
     fn weights(&mut self, weights: &TensorMap) -> Result<(), BoxError> {
-        let Some(open) = &self.open else { return Ok(()) };
-        let path = open.path().join("weights.safetensors");
+        let Some(files) = &self.files else { return Ok(()) };
+        let path = files.path().join("weights.safetensors");
         let content = weights.as_file()?;
         Ok(write_durably(&path, |file| content.write_to(file)).map_err(cannot("write", &path))?)
     }
 
     fn flush(&mut self) -> Result<(), BoxError> {
-        let Some(open) = &mut self.open else { return Ok(()) };
-        open.files.flush()?;
-        self.untold.take().map_or(Ok(()), Err)
+        let Some(files) = &mut self.files else { return Ok(()) };
+        files.lines.flush()?;
+        self.write_error.take().map_or(Ok(()), Err)
     }
 
-    fn end(&mut self, ending: &Ending<'_>) -> Result<(), BoxError> {
+    fn end(&mut self, end: &CallEnd<'_>) -> Result<(), BoxError> {
         self.waiting.clear();
-        let Some(open) = &mut self.open else { return Ok(()) };
-        let Ending { stage, outcome, progress, time, .. } = ending;
-        let what = Happening::End { stage: *stage, outcome: (*outcome).clone() };
-        let end = Entry { step: progress.step, epoch: progress.epoch, time: *time, what };
-        let told = open.push(end);
-        let flushed = open.files.flush().and_then(|()| open.files.sync());
-        let is_the_run = *stage == open.made_for;
-        let directory = open.path().to_owned();
-        open.record.note(ending, &directory, is_the_run, self.plan.then_test);
-        let written = open.write_record();
-        told?;
+        let Some(files) = &mut self.files else { return Ok(()) };
+        let CallEnd { stage, outcome, progress, time, .. } = end;
+        let what = JournalEvent::End { stage: *stage, outcome: (*outcome).clone() };
+        let pushed =
+            files.push(JournalEntry { step: progress.step, epoch: progress.epoch, time: *time, what });
+        let flushed = files.lines.flush().and_then(|()| files.lines.sync());
+        let is_main = *stage == files.main_stage;
+        let directory = files.path().to_owned();
+        files.record.note_end(end, &directory, is_main, self.plan.then_test);
+        let written = files.write_record();
+        pushed?;
         flushed?;
         written?;
-        self.untold.take().map_or(Ok(()), Err)
+        self.write_error.take().map_or(Ok(()), Err)
     }
 
     fn lost(&self) -> u64 {
-        self.lost + self.open.as_ref().map_or(0, |open| open.files.lost())
+        self.lost + self.files.as_ref().map_or(0, |files| files.lines.lost())
     }
 
-    fn marks(&mut self) -> Result<Vec<FilePosition>, BoxError> {
-        let Some(open) = &mut self.open else { return Ok(Vec::new()) };
-        // What could not be written is cut off again, so the lengths are right all the same, and a checkpoint without
-        // them would lose what was written.
-        if let Err(error) = open.files.flush() {
-            self.untold.get_or_insert(error.into());
+    fn file_positions(&mut self) -> Result<Vec<FilePosition>, BoxError> {
+        let Some(files) = &mut self.files else { return Ok(Vec::new()) };
+        // A file holds only whole lines after an error, so its position is right, and a resume from a checkpoint
+        // without positions would keep later lines.
+        if let Err(error) = files.lines.flush() {
+            self.write_error.get_or_insert(error.into());
         }
-        open.files.positions()
+        files.lines.positions()
     }
 
-    fn next_place(&mut self) -> Option<Place> {
-        // An evaluation may have been first; the training after it is a run of its own all the same.
-        self.open.as_ref()?;
+    fn next_location(&mut self) -> Option<RunLocation> {
+        // A training after an evaluation is a run of its own.
+        self.files.as_ref()?;
         self.lost = self.lost();
-        (self.id, self.open, self.resumes) = (new_id(), None, false);
-        Some(self.place())
+        (self.id, self.files, self.resumes) = (new_id(), None, false);
+        Some(self.location())
     }
 }

@@ -1,4 +1,4 @@
-//! What a run is computed from and by, besides its configuration: data, program and processor.
+//! The fingerprints of data, program and processor, which determine the results together with the configuration.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -6,22 +6,22 @@ use std::sync::OnceLock;
 use serde::{Deserialize, Serialize};
 use tenterhook_files::Fingerprint;
 
-use crate::config::{Difference, Harm};
+use crate::config::{ConfigChange, Impact};
 
-/// The data, the program and the processor of a run, by fingerprint. `run.json` and every checkpoint have one.
+/// The fingerprints of data, program and processor. `run.json` and every checkpoint have them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Identity {
-    /// The data of each loader, by split and name, such as `train/digits`. Data without a fingerprint is left out.
+    /// The data of each loader, by split and name, such as `train/digits`. Data without a fingerprint are left out.
     pub data: BTreeMap<String, Fingerprint>,
     /// The executable; unset if it could not be read.
     pub program: Option<Fingerprint>,
-    /// The architecture of the processor, and those of its features that can change results in their last bits.
+    /// The architecture of the processor, and its features that can change results in their last bits.
     pub processor: String,
 }
 
 impl Identity {
-    /// This program on this processor, without data. The executable is read once per process.
+    /// The program and the processor of this process, without data. The executable is read once per process.
     pub(crate) fn of_this_process() -> Identity {
         static PROGRAM: OnceLock<Option<Fingerprint>> = OnceLock::new();
         let read = || std::env::current_exe().ok().and_then(|path| Fingerprint::of_file(&path).ok());
@@ -29,22 +29,22 @@ impl Identity {
         Identity { data: BTreeMap::new(), program, processor: processor() }
     }
 
-    /// The data that differs, of what both know. Each difference is harmful.
-    pub(crate) fn other_data(&self, new: &Identity) -> Vec<Difference> {
+    /// The data that both sides have and that differ. Each change is harmful.
+    pub(crate) fn data_changes(&self, new: &Identity) -> Vec<ConfigChange> {
         let value = |of: &Fingerprint| Some(of.as_str().into());
         let both = self.data.iter().filter_map(|(key, old)| Some((key, old, new.data.get(key)?)));
         let other = both.filter(|(_, old, new)| old != new);
-        let difference = |(key, old, new): (&String, &Fingerprint, &Fingerprint)| Difference {
+        let difference = |(key, old, new): (&String, &Fingerprint, &Fingerprint)| ConfigChange {
             key: key.clone(),
             old: value(old),
             new: value(new),
-            harm: Harm::Harmful,
+            impact: Impact::Harmful,
         };
         other.map(difference).collect()
     }
 
-    /// That program or processor are other ones, in one sentence. What only one side knows is no difference.
-    pub(crate) fn other_machinery(&self, new: &Identity) -> Option<String> {
+    /// A sentence about a change of program or processor. A fingerprint that only one side has is no change.
+    pub(crate) fn environment_change(&self, new: &Identity) -> Option<String> {
         let differ = |old: &str, new: &str| !old.is_empty() && !new.is_empty() && old != new;
         let text =
             |program: &Option<Fingerprint>| program.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -61,12 +61,12 @@ impl Identity {
     }
 }
 
-/// The architecture of the processor, and its features.
+/// The architecture of the processor and its features.
 pub(crate) fn processor() -> String {
     [std::env::consts::ARCH].into_iter().chain(features()).collect::<Vec<_>>().join(" ")
 }
 
-/// The features of the processor by which libraries choose other instructions.
+/// The processor features that numeric libraries detect at run time.
 #[cfg(target_arch = "x86_64")]
 fn features() -> Vec<&'static str> {
     macro_rules! detected {
@@ -78,7 +78,7 @@ fn features() -> Vec<&'static str> {
     known.into_iter().filter_map(|(has, feature)| has.then_some(feature)).collect()
 }
 
-/// The features of the processor by which libraries choose other instructions.
+/// The processor features that numeric libraries detect at run time.
 #[cfg(target_arch = "aarch64")]
 fn features() -> Vec<&'static str> {
     macro_rules! detected {
@@ -107,12 +107,12 @@ mod tests {
         let old = identity(&[("train/a", "1"), ("val/a", "2"), ("test/a", "3")], "p", "x86_64");
         let new = identity(&[("train/a", "1"), ("val/a", "4"), ("train/b", "5")], "p", "x86_64");
         let keys: Vec<_> =
-            old.other_data(&new).into_iter().map(|difference| difference.to_string()).collect();
+            old.data_changes(&new).into_iter().map(|difference| difference.to_string()).collect();
         assert_eq!(keys, ["val/a: \"2\" -> \"4\""]);
-        assert_eq!(old.other_machinery(&new), None);
-        assert_eq!(Identity::default().other_machinery(&new), None, "it was not written down then");
+        assert_eq!(old.environment_change(&new), None);
+        assert_eq!(Identity::default().environment_change(&new), None, "it was not written down then");
         let other = identity(&[], "q", "x86_64 avx2");
-        let said = old.other_machinery(&other).expect("both differ");
+        let said = old.environment_change(&other).expect("both differ");
         assert!(said.contains("another program on another kind of processor"), "{said}");
     }
 

@@ -1,12 +1,12 @@
-//! Ending a run from outside, in good order.
+//! Ending a run from outside, for example on a signal.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Asks a running trainer to end: the current batch completes, nothing more begins, and all ends and
-/// teardowns happen. `min_epochs` and `min_steps` do not hold it back.
+/// A handle that asks a running trainer to end: the current batch completes, and the end events and teardowns follow.
+/// `min_epochs` and `min_steps` are ignored.
 ///
-/// The library installs no signal handler; a program gives a handle to its own:
+/// The library installs no signal handler; a program passes a handle to its own:
 ///
 /// ```
 /// use tenterhook::run::Interrupt;
@@ -27,7 +27,7 @@ pub struct Interrupt(Arc<State>);
 struct State {
     requested: AtomicBool,
     signal: Mutex<String>,
-    /// What ends this one, too.
+    /// A handle whose request also ends this one.
     outer: Option<Interrupt>,
 }
 
@@ -38,33 +38,33 @@ impl Interrupt {
         Interrupt::default()
     }
 
-    /// A handle that ends its own calls alone, and those when this one is requested, too.
+    /// A handle for calls that also end when this one is requested.
     pub(crate) fn inner(&self) -> Interrupt {
         Interrupt(Arc::new(State { outer: Some(self.clone()), ..State::default() }))
     }
 
-    /// Asks to end, because of this signal. Later requests change nothing.
+    /// Requests the end, because of this signal. Later requests have no effect.
     pub fn request(&self, signal: impl Into<String>) {
-        let mut said = self.0.signal.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut first = self.0.signal.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.0.requested.load(Ordering::Relaxed) {
-            *said = signal.into();
+            *first = signal.into();
             self.0.requested.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether it was asked to end. This is one load without any ordering.
+    /// Whether the end was requested. This is one relaxed atomic load.
     #[inline]
     #[must_use]
     pub fn is_requested(&self) -> bool {
         self.0.requested.load(Ordering::Relaxed) || self.0.outer.as_ref().is_some_and(Interrupt::is_requested)
     }
 
-    /// Forgets the request: otherwise every later call ends at once, too.
+    /// Clears the request; without this, every later call ends at once.
     pub fn clear(&self) {
         self.0.requested.store(false, Ordering::Relaxed);
     }
 
-    /// Which signal it was.
+    /// The signal of the request.
     #[must_use]
     pub fn signal(&self) -> String {
         match &self.0.outer {

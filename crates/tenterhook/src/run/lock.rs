@@ -1,7 +1,6 @@
-//! One process per run directory: a file that is locked as long as somebody writes to the directory.
+//! The lock of a run directory: a file that is locked while a process writes to the directory.
 //!
-//! The system releases the lock when its holder ends, however that happens, so a file that is left behind by a
-//! process that was killed is in nobody's way.
+//! The system releases the lock when its holder ends or is killed, so a leftover file blocks no other process.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -10,50 +9,50 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenterhook_files::{open_own, open_regular};
+use tenterhook_files::{open_no_follow, open_regular};
 
 use super::command_line;
 use super::machine::Machine;
 use super::reading::{ReadError, read_record};
 use super::record::now;
 
-/// The name of the file, within the run directory.
+/// The name of the lock file in the run directory.
 pub(super) const LOCK: &str = "lock";
 
-/// So often a lock is asked for: somebody who only looks whether there is one holds it for an instant.
+/// How often locking is tried: a process that only checks the lock holds it for a moment.
 const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Who writes to a run directory.
+/// The process that writes to a run directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The process.
+    /// The process id.
     pub pid: u32,
-    /// The machine it runs on.
+    /// The host name of its machine.
     pub host: String,
-    /// Since when.
+    /// When it took the lock.
     pub since: String,
     /// Its command line.
     pub command: Vec<String>,
 }
 
 impl Holder {
-    /// This process, from now on.
-    fn this(command: &[String]) -> Holder {
+    /// This process, with the current time.
+    fn current(command: &[String]) -> Holder {
         Holder {
             pid: std::process::id(),
-            host: Machine::this().hostname,
+            host: Machine::current().hostname,
             since: now(),
             command: command.to_vec(),
         }
     }
 
-    /// That a run is not free, and what to do about it.
+    /// The message that the run is in use, and what to do about it.
     #[must_use]
     pub fn refusal(&self, run: &str) -> String {
-        let is_this = self.pid == std::process::id() && self.host == Machine::this().hostname;
+        let is_this = self.pid == std::process::id() && self.host == Machine::current().hostname;
         if is_this {
             return format!(
                 "run {run} is in use by another trainer of this process since {}; drop that one first",
@@ -75,10 +74,10 @@ impl std::fmt::Display for Holder {
     }
 }
 
-/// Who writes to this run directory at this moment; nobody does to one whose process has ended or was killed.
+/// The process that writes to this run directory, if there is one that has not ended.
 #[must_use]
 pub fn holder(run_dir: &Path) -> Option<Holder> {
-    // A lock file that cannot be read may be held.
+    // An unreadable lock file may be locked.
     read_holder(run_dir).unwrap_or_else(|_| Some(Holder::default()))
 }
 
@@ -88,48 +87,48 @@ pub(super) fn read_holder(run_dir: &Path) -> io::Result<Option<Holder>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
-    // Where it cannot be known, what the file says is the best there is.
+    // An error other than a held lock also counts as held.
     Ok(file.try_lock_shared().is_err().then(|| read(&mut file)))
 }
 
-/// Refuses a run directory that somebody writes to. The lock file of a killed process is removed: a run that was killed
-/// when all else was done is not resumed, so no later start removes it.
-pub(super) fn free(run_dir: &Path) -> Result<(), Holder> {
+/// Refuses a run directory that is in use. Removes the lock file of a killed process: if the run is complete, no later
+/// resume would remove it.
+pub(super) fn check_free(run_dir: &Path) -> Result<(), Holder> {
     if let Some(holder) = holder(run_dir) {
         return Err(holder);
     }
-    // Where it cannot be removed, it does no harm.
-    if let Ok(file) = open_own(&run_dir.join(LOCK), OpenOptions::new().write(true))
+    // A lock file that stays is harmless.
+    if let Ok(file) = open_no_follow(&run_dir.join(LOCK), OpenOptions::new().write(true))
         && file.try_lock().is_ok()
     {
-        drop(RunLock { directory: run_dir.to_owned(), file: Some(file), unlocked: None, unreadable: None });
+        drop(RunLock::new(run_dir.to_owned(), Some(file)));
     }
     Ok(())
 }
 
 /// The most that is read of a lock file, in bytes.
-const LONGEST: u64 = 1 << 20;
+const LIMIT: u64 = 1 << 20;
 
 fn read(file: &mut File) -> Holder {
     let mut text = String::new();
-    // Somebody holds it, whatever can be read about it.
-    let _ = file.rewind().and_then(|()| file.take(LONGEST).read_to_string(&mut text));
+    // The lock is held, even if its holder is not known.
+    let _ = file.rewind().and_then(|()| file.take(LIMIT).read_to_string(&mut text));
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-/// The lock of a run directory: no other process writes there as long as this exists.
+/// The lock of a run directory. While it exists, no other process writes there.
 ///
-/// Whatever opens, cuts or replaces a file of a run takes the lock or a reference to it, so nothing of a run is touched
-/// before its lock is held. [`RunDirectoryPlan::resume`](super::RunDirectoryPlan::resume) takes it, and
-/// [`resume::find`](super::resume::find) returns it.
+/// All functions that open, truncate or replace a file of a run take the lock or a reference to it, so nothing of a
+/// run is changed before its lock is held. [`RunDirectoryPlan::resume`](super::RunDirectoryPlan::resume) takes it,
+/// and [`resume::find`](super::resume::find) returns it.
 #[derive(Debug)]
 pub struct RunLock {
     directory: PathBuf,
-    /// `None` where the file system has no locks.
+    /// `None` if the file system has no locks.
     file: Option<File>,
-    /// Why there is no lock, until it has been told.
+    /// Why there is no lock, until it is reported.
     unlocked: Option<String>,
-    /// Checkpoints that cannot be read, if the resume skips those.
+    /// The unreadable checkpoints, if the resume skips them.
     unreadable: Option<Vec<PathBuf>>,
 }
 
@@ -137,55 +136,59 @@ pub struct RunLock {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Another process, or another trainer of this one, writes to it.
+    /// Another process, or another trainer of this process, writes to it.
     #[error("{}", holder.refusal(run))]
     Held {
         /// The name of the run.
         run: String,
-        /// Who writes to it.
+        /// The process that writes to it.
         holder: Box<Holder>,
     },
-    /// There is no run of ours in the directory.
+    /// The directory is no run, or cannot be read.
     #[error(transparent)]
     NotARun(#[from] ReadError),
     /// The lock file cannot be written.
     #[error("cannot lock {}: {source}", path.display())]
     Unwritable {
-        /// The file.
+        /// The lock file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
 }
 
 impl RunLock {
-    /// Locks the directory of a run that exists, to resume it.
-    pub fn take(directory: impl Into<PathBuf>) -> Result<RunLock, LockError> {
+    fn new(directory: PathBuf, file: Option<File>) -> RunLock {
+        RunLock { directory, file, unlocked: None, unreadable: None }
+    }
+
+    /// Locks the directory of an existing run, to resume it.
+    pub fn acquire(directory: impl Into<PathBuf>) -> Result<RunLock, LockError> {
         let mut directory = directory.into();
         if directory.file_name().is_none() {
             directory = directory.canonicalize().map_err(ReadError::unreadable(&directory))?;
         }
         match read_record(&directory.join("run.json")) {
-            // A run goes on without it: the record is written anew.
-            Ok(_) | Err(ReadError::Damaged { .. }) => RunLock::of(directory),
+            // A damaged record is written again.
+            Ok(_) | Err(ReadError::Damaged { .. }) => RunLock::lock(directory),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Locks a directory, or says who holds it.
-    pub(super) fn of(directory: PathBuf) -> Result<RunLock, LockError> {
+    /// Locks a directory. The error names the holder.
+    pub(super) fn lock(directory: PathBuf) -> Result<RunLock, LockError> {
         let path = directory.join(LOCK);
         let unwritable = |source| LockError::Unwritable { path: path.clone(), source };
         let mut tries = 0;
         loop {
             let mut options = OpenOptions::new();
             let options = options.read(true).write(true).create(true).truncate(false);
-            let mut file = open_own(&path, options).map_err(unwritable)?;
+            let mut file = open_no_follow(&path, options).map_err(unwritable)?;
             match file.try_lock() {
-                // Whoever held it may have removed the file since it was opened; then it locks nothing.
+                // The last holder may have removed the file after it was opened here.
                 Ok(()) if !is_at(&file, &path) => {}
                 Ok(()) => {
-                    let mut lock = RunLock { directory, file: Some(file), unlocked: None, unreadable: None };
+                    let mut lock = RunLock::new(directory, Some(file));
                     lock.write_holder(&[]).map_err(unwritable)?;
                     return Ok(lock);
                 }
@@ -199,7 +202,9 @@ impl RunLock {
                 }
                 Err(TryLockError::Error(error)) => {
                     let why = format!("{}; let no other process use this run", unwritable(error));
-                    return Ok(RunLock { directory, file: None, unlocked: Some(why), unreadable: None });
+                    let mut lock = RunLock::new(directory, None);
+                    lock.unlocked = Some(why);
+                    return Ok(lock);
                 }
             }
         }
@@ -211,38 +216,38 @@ impl RunLock {
         &self.directory
     }
 
-    /// Why there is no lock, where the file system has none. Told once.
+    /// Why there is no lock, if the file system has none. Returned once.
     pub(super) fn take_unlocked(&mut self) -> Option<String> {
         self.unlocked.take()
     }
 
-    /// Has the resume skip checkpoints that cannot be read: these, and those that the run has saved elsewhere.
+    /// Makes the resume skip unreadable checkpoints: these, and those that the run has saved elsewhere.
     pub(super) fn skip_unreadable(&mut self, found: Vec<PathBuf>) {
         self.unreadable = Some(found);
     }
 
-    /// The checkpoints to skip, if the resume does; once.
+    /// The unreadable checkpoints, if the resume skips them. Returned once.
     pub(super) fn take_unreadable(&mut self) -> Option<Vec<PathBuf>> {
         self.unreadable.take()
     }
 
-    /// Writes down who holds it, with this command line.
+    /// Writes the holder with this command line to the lock file.
     pub(super) fn write_holder(&mut self, command: &[String]) -> std::io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
-        let mut text = serde_json::to_vec(&Holder::this(command))?;
+        let mut text = serde_json::to_vec(&Holder::current(command))?;
         text.push(b'\n');
         file.set_len(0)?;
         file.rewind()?;
         file.write_all(&text)
     }
 
-    /// The directory has another name now.
-    pub(super) fn moved_to(&mut self, directory: PathBuf) {
+    /// Follows a rename of the directory.
+    pub(super) fn set_directory(&mut self, directory: PathBuf) {
         self.directory = directory;
     }
 }
 
-/// Whether this is the file that stands there.
+/// Whether the path leads to this open file.
 fn is_at(file: &File, path: &Path) -> bool {
     let same = || -> std::io::Result<bool> {
         let (open, there) = (file.metadata()?, fs::metadata(path)?);
@@ -254,7 +259,7 @@ fn is_at(file: &File, path: &Path) -> bool {
 impl Drop for RunLock {
     fn drop(&mut self) {
         let path = self.directory.join(LOCK);
-        // Removed while it is locked, so it is this one; a file that stays does no harm.
+        // It is still locked, so no other process has created one under its name.
         if self.file.as_ref().is_some_and(|file| is_at(file, &path)) {
             let _ = fs::remove_file(path);
         }
@@ -266,7 +271,7 @@ mod tests {
     use super::*;
 
     fn taken(directory: &Path) -> RunLock {
-        let mut lock = RunLock::of(directory.to_owned()).expect("it is free");
+        let mut lock = RunLock::lock(directory.to_owned()).expect("it is free");
         lock.write_holder(&["tenter", "train", "my run.toml"].map(str::to_owned)).expect("it is written");
         lock
     }
@@ -278,7 +283,7 @@ mod tests {
         let lock = taken(dir.path());
         let who = holder(dir.path()).expect("it is held");
         assert_eq!((who.pid, who.command[2].as_str()), (std::process::id(), "my run.toml"));
-        let second = RunLock::of(dir.path().to_owned()).expect_err("it is refused").to_string();
+        let second = RunLock::lock(dir.path().to_owned()).expect_err("it is refused").to_string();
         assert!(second.contains(" is in use by another trainer of this process since 20"), "{second}");
         drop(lock);
         assert_eq!(holder(dir.path()), None);
@@ -300,11 +305,11 @@ mod tests {
     fn a_file_of_a_dead_process_goes_and_that_of_a_living_one_stays() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join(LOCK);
-        assert_eq!(free(dir.path()), Ok(()), "there is none");
+        assert_eq!(check_free(dir.path()), Ok(()), "there is none");
         fs::write(&path, "{}").expect("it is written");
-        assert_eq!((free(dir.path()), path.exists()), (Ok(()), false));
+        assert_eq!((check_free(dir.path()), path.exists()), (Ok(()), false));
         let _lock = taken(dir.path());
-        let holder = free(dir.path()).expect_err("it is held");
+        let holder = check_free(dir.path()).expect_err("it is held");
         assert_eq!((holder.pid, path.exists()), (std::process::id(), true));
     }
 
@@ -335,7 +340,7 @@ mod tests {
         fs::create_dir(&old).expect("it is made");
         let mut lock = taken(&old);
         fs::rename(&old, &new).expect("it is renamed");
-        lock.moved_to(new.clone());
+        lock.set_directory(new.clone());
         assert!(holder(&new).is_some());
         drop(lock);
         assert!(!new.join(LOCK).exists());

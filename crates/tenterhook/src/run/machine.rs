@@ -1,4 +1,4 @@
-//! What a run ran on: the machine, the versions, and the state of the source.
+//! The machine, the versions and the state of the source code of a run.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -9,20 +9,20 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
-    /// Such as `linux`.
+    /// The operating system, such as `linux`.
     pub os: String,
-    /// Such as `x86_64`.
+    /// The architecture, such as `x86_64`.
     pub arch: String,
-    /// How many threads can run at once.
+    /// The number of threads that can run in parallel.
     pub cpus: usize,
-    /// Its name.
+    /// The host name.
     pub hostname: String,
 }
 
 impl Machine {
-    /// This one.
+    /// The machine of this process.
     #[must_use]
-    pub fn this() -> Machine {
+    pub fn current() -> Machine {
         Machine {
             os: std::env::consts::OS.to_owned(),
             arch: std::env::consts::ARCH.to_owned(),
@@ -32,31 +32,31 @@ impl Machine {
     }
 }
 
-/// The source that lies in the current directory.
+/// The state of the git repository in the current directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Git {
-    /// The commit, or why there is none.
+    /// The commit, or the reason why there is none.
     pub commit: String,
-    /// Whether files under version control were changed, others do not count; unknown without a commit.
+    /// Whether tracked files have changes; unknown without a commit.
     pub dirty: Option<bool>,
 }
 
 impl Git {
-    /// As `git` tells it. That it cannot never fails a run.
+    /// Asks `git`. An error becomes the text of `commit`.
     #[must_use]
-    pub fn here() -> Git {
-        Git::told_by(git)
+    pub fn current() -> Git {
+        Git::from_command(git)
     }
 
-    fn told_by(git: impl Fn(&[&str]) -> Result<Answer, std::io::Error>) -> Git {
+    fn from_command(git: impl Fn(&[&str]) -> Result<Answer, std::io::Error>) -> Git {
         let none = |why: &str| Git { commit: why.to_owned(), dirty: None };
         match git(&["rev-parse", "--verify", "--quiet", "HEAD"]) {
             Err(_) => none("git was not found"),
             Ok(Err(_)) => match git(&["rev-parse", "--git-dir"]) {
                 Ok(Ok(_)) => none("no commit yet"),
                 Ok(Err(why)) if !why.is_empty() && !why.contains("not a git repository") => {
-                    // Such as that the repository belongs to somebody else.
+                    // For example because the repository belongs to another user.
                     let why = why.lines().next().unwrap_or_default();
                     none(&format!("git refuses: {}", why.trim_start_matches("fatal: ")))
                 }
@@ -71,19 +71,19 @@ impl Git {
     }
 }
 
-/// What git says, or what it complains of.
+/// The output of git, or its error message.
 type Answer = Result<String, String>;
 
 fn git(arguments: &[&str]) -> Result<Answer, std::io::Error> {
     let mut command = Command::new("git");
-    // Its complaints are read, so they must be in one language.
+    // The error message is parsed, so its language is fixed.
     command.args(arguments).stdin(Stdio::null()).env("GIT_OPTIONAL_LOCKS", "0").env("LC_ALL", "C");
     let output = command.output()?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     Ok(if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) })
 }
 
-/// This crate, the compiler, and the engine as it names itself.
+/// The versions of this crate, the compiler and the engine.
 pub(super) fn versions(engine: Option<&str>) -> BTreeMap<String, String> {
     let ours = [("tenterhook", env!("CARGO_PKG_VERSION")), ("rustc", env!("TENTERHOOK_RUSTC"))];
     let engine = engine.map(|engine| ("engine", engine));
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn what_git_says_is_understood() {
         let here = |head: Option<&str>, directory: Result<&str, &str>, status: &str| {
-            Git::told_by(|arguments| {
+            Git::from_command(|arguments| {
                 Ok(match arguments {
                     ["status", ..] => Ok(status.to_owned()),
                     ["rev-parse", "--git-dir"] => directory.map(str::to_owned).map_err(str::to_owned),
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(here(None, Ok(".git"), "").commit, "no commit yet");
         assert_eq!(here(Some("abc"), Ok(".git"), ""), Git { commit: "abc".into(), dirty: Some(false) });
         assert_eq!(here(Some("abc"), Ok(".git"), "M a").dirty, Some(true));
-        let missing = Git::told_by(|_| Err(std::io::ErrorKind::NotFound.into()));
+        let missing = Git::from_command(|_| Err(std::io::ErrorKind::NotFound.into()));
         assert_eq!(missing, Git { commit: "git was not found".into(), dirty: None });
     }
 }

@@ -1,44 +1,44 @@
-//! What a run leaves behind: the run directory, and the seam through which the loop writes to it.
+//! The run directory, and the trait [`Recorder`] through which the loop writes to it.
 //!
-//! The loop tells a [`Recorder`] what happened, after everybody has received an event. What the recorder cannot write
-//! stops no training, and makes the call fail when it ends.
+//! The loop calls the recorder after all receivers have received an event. A write error does not stop training, but
+//! makes the call fail when it ends.
 
-mod again;
 mod costs;
 mod directory;
-mod entry;
+mod files;
+mod header;
 mod identity;
 mod interrupt;
-mod introduction;
-mod lines;
+mod journal_entry;
+mod jsonl;
 mod lock;
 mod machine;
-mod open;
 pub mod ownership;
 pub mod reading;
 mod record;
+mod reopen;
 pub mod resume;
 mod sinks;
-mod starting;
+mod startup;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use tenterhook_core::update::Touched;
+use tenterhook_core::update::GradientChange;
 use tenterhook_core::{BoxError, Histogram, HookInfo, Outcome, Phase, Progress, RunInfo, Stage};
 pub use tenterhook_files::FilePosition;
 
-pub use costs::{CostOfCalls, CostOfEvent, CostOfHook, HandedOver, HookCosts};
+pub use costs::{CostOfCalls, CostOfEvent, CostOfHook, EngineReads, HookCosts};
 pub use directory::{RunDirectory, RunDirectoryPlan};
-pub use entry::{Entry, Happening};
+pub(crate) use files::EVENTS;
+pub use header::{Resumption, RunHeader, RunHeaderHook, command_line, named_versions};
 pub use identity::Identity;
 pub(crate) use identity::processor;
 pub use interrupt::Interrupt;
-pub use introduction::{IntroducedHook, Introduction, Resumption, command_line, named_versions};
+pub use journal_entry::{JournalEntry, JournalEvent};
 pub use lock::{Holder, LockError, RunLock, holder};
 pub use machine::{Git, Machine};
-pub(crate) use open::EVENTS;
 pub use reading::{Run, Runs};
 pub use record::{RunPart, RunRecord, RunStatus};
 pub use sinks::SentByHook;
@@ -46,77 +46,76 @@ pub use sinks::SentByHook;
 use crate::journal::Failures;
 use crate::tensors::TensorMap;
 
-/// Writes down what happens in a run.
+/// Records metrics, events and results of a run.
 ///
-/// All of it may fail. A [`begin`](Recorder::begin) that fails ends the run before its first step. While it is under way, the
-/// first failure is told as a notice, and [`Recorder::lost`] counts what is missing. Lost lines, and a failure of
-/// [`weights`](Recorder::weights), of the last [`flush`](Recorder::flush) or of [`end`](Recorder::end), make the call fail
-/// when it ends.
+/// All methods may fail. An error of [`begin`](Recorder::begin) ends the run before its first step. After that, the
+/// first error becomes a notice, and [`Recorder::lost`] counts the missing lines. Lost lines, and an error of
+/// [`weights`](Recorder::weights), of the last [`flush`](Recorder::flush) or of [`end`](Recorder::end), make the call
+/// fail when it ends.
 pub trait Recorder: Send {
-    /// Refuses a training that it could not begin, from this checkpoint or from the start of the run. Called before any hook
-    /// is; nothing may be written yet.
+    /// Refuses a training from this checkpoint, or from the start of the run, that cannot be recorded. Called before
+    /// any hook; must not write.
     fn admit(&self, _resumed_from: Option<&Path>) -> Result<(), BoxError> {
         Ok(())
     }
 
-    /// Training, or an evaluation by itself, is about to begin: everything was accepted.
-    fn begin(&mut self, _beginning: &Beginning<'_>) -> Result<Begun, BoxError> {
-        Ok(Begun::default())
+    /// Begins a call, after everything was accepted.
+    fn begin(&mut self, _start: &RunStart<'_>) -> Result<StartReport, BoxError> {
+        Ok(StartReport::default())
     }
 
-    /// Metrics were logged.
-    fn metrics(&mut self, line: &Line<'_>) -> Result<(), BoxError>;
+    /// Records logged metrics.
+    fn metrics(&mut self, line: &MetricsLine<'_>) -> Result<(), BoxError>;
 
-    /// Histograms were logged.
+    /// Records logged histograms.
     fn histograms(&mut self, _line: &HistogramLine<'_>) -> Result<(), BoxError> {
         Ok(())
     }
 
-    /// Update hooks touched these gradients.
-    fn updates(&mut self, _touched: &[Touched], _time: f64) -> Result<(), BoxError> {
+    /// Records the gradients that update hooks changed.
+    fn updates(&mut self, _touched: &[GradientChange], _time: f64) -> Result<(), BoxError> {
         Ok(())
     }
 
-    /// Something else happened, perhaps before the beginning.
-    fn happened(&mut self, _entry: Entry) -> Result<(), BoxError> {
+    /// Adds an entry to the journal; may be called before `begin`.
+    fn event(&mut self, _entry: JournalEntry) -> Result<(), BoxError> {
         Ok(())
     }
 
-    /// The weights at the end of training.
+    /// Records the weights at the end of training.
     fn weights(&mut self, _weights: &TensorMap) -> Result<(), BoxError> {
         Ok(())
     }
 
-    /// A moment at which nothing should be held back.
+    /// Writes everything that is buffered.
     fn flush(&mut self) -> Result<(), BoxError> {
         Ok(())
     }
 
-    /// A call has ended, well or not, also one that never began.
-    fn end(&mut self, _ending: &Ending<'_>) -> Result<(), BoxError> {
+    /// Ends a call, whatever its outcome, also one that never began.
+    fn end(&mut self, _end: &CallEnd<'_>) -> Result<(), BoxError> {
         Ok(())
     }
 
-    /// How many lines could not be written.
+    /// The number of lines that could not be written.
     fn lost(&self) -> u64 {
         0
     }
 
-    /// How long the files are that a resumed run must cut back, with all that was told so far written to them: what
-    /// a checkpoint notes.
-    fn marks(&mut self) -> Result<Vec<FilePosition>, BoxError> {
+    /// Flushes, and returns the positions of the files that a resumed run must truncate; checkpoints store them.
+    fn file_positions(&mut self) -> Result<Vec<FilePosition>, BoxError> {
         Ok(Vec::new())
     }
 
-    /// Where the next training goes when it must not go where the last one went.
-    fn next_place(&mut self) -> Option<Place> {
+    /// The location of the next training, if it must not be that of the last one.
+    fn next_location(&mut self) -> Option<RunLocation> {
         None
     }
 }
 
-/// Where a run leaves its files.
+/// The id and the directories of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RunLocation {
     /// The run's id.
     pub id: String,
     /// Its directory.
@@ -125,97 +124,97 @@ pub struct Place {
     pub checkpoints: PathBuf,
 }
 
-impl Place {
+impl RunLocation {
     pub(crate) fn set_in(self, run: &mut RunInfo) {
         (run.id, run.directory, run.checkpoints) = (self.id, Some(self.directory), self.checkpoints);
     }
 }
 
-/// What is known when a run begins.
-pub struct Beginning<'a> {
-    /// Which call it is.
+/// The arguments of [`Recorder::begin`].
+pub struct RunStart<'a> {
+    /// The call.
     pub stage: Stage,
     /// The run.
     pub run: &'a RunInfo,
     /// Its seed.
     pub seed: u64,
-    /// Its data, program and processor.
+    /// The fingerprints of data, program and processor.
     pub identity: &'a Identity,
-    /// The engine of its module, such as `burn 0.22.1`.
+    /// The engine of the module, such as `burn 0.22.1`.
     pub engine: Option<String>,
-    /// Its hooks.
+    /// The hooks.
     pub hooks: Vec<HookInfo>,
-    /// The checkpoint that it goes on from.
+    /// The checkpoint that it resumes from.
     pub resumed_from: Option<&'a Path>,
-    /// How long the files of the run were at that checkpoint.
-    pub marks: &'a [FilePosition],
-    /// Where it stands: at 0, unless it was resumed.
+    /// The positions of the run's files at that checkpoint.
+    pub file_positions: &'a [FilePosition],
+    /// The progress; 0 unless the run is resumed.
     pub progress: Progress,
     /// Seconds since the run began.
     pub time: f64,
 }
 
-/// What a recorder knows of a run that has begun.
+/// The result of [`Recorder::begin`].
 #[derive(Debug, Default)]
-pub struct Begun {
-    /// What the run lacks, such as the link `latest`.
-    pub lacks: Vec<String>,
-    /// What can be said of the run that began, where there is something to be found of it later.
-    pub introduction: Option<Introduction>,
-    /// The checkpoints that the run has removed so far, in all its parts.
+pub struct StartReport {
+    /// What could not be created, such as the link `latest`.
+    pub missing: Vec<String>,
+    /// The header of the run, if it is recorded.
+    pub header: Option<RunHeader>,
+    /// The checkpoints that all parts of the run have removed so far.
     pub removed_checkpoints: Vec<PathBuf>,
-    /// The checkpoints of the run that cannot be read, if the resume skips them; they are set aside.
+    /// The unreadable checkpoints of the run, if the resume skips and sets them aside.
     pub unreadable_checkpoints: Vec<PathBuf>,
-    /// The part of the run before this one came to an end. `false`: it was killed, or nobody knows.
+    /// Whether the part of the run before this one has ended. `false` if it was killed or if that is unknown.
     pub earlier_part_ended: bool,
 }
 
-/// How a call ended.
-pub struct Ending<'a> {
-    /// Which call it was.
+/// The arguments of [`Recorder::end`].
+pub struct CallEnd<'a> {
+    /// The call.
     pub stage: Stage,
     /// How it ended.
     pub outcome: &'a Outcome,
-    /// Where it stood.
+    /// The progress.
     pub progress: Progress,
     /// The latest value of every metric.
     pub metrics: &'a BTreeMap<String, f64>,
-    /// The hooks, as they are now.
+    /// The hooks with their current status.
     pub hooks: Vec<HookInfo>,
     /// The best checkpoint, if a hook keeps one.
     pub best: Option<PathBuf>,
-    /// Its data, program and processor.
+    /// The fingerprints of data, program and processor.
     pub identity: &'a Identity,
-    /// What failed in it.
+    /// The failures.
     pub failures: &'a Failures,
-    /// What they cost in this process.
+    /// The cost of the hooks in this process.
     pub hook_costs: HookCosts,
-    /// What became of what hooks handed to worker threads.
+    /// The deliveries of the hooks' worker threads.
     pub sinks: Vec<SentByHook>,
     /// Seconds since the run began.
     pub time: f64,
 }
 
-/// The metrics that were logged at one moment: a line of `metrics.jsonl`.
+/// Metrics that were logged together: a line of `metrics.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Line<'a> {
+pub struct MetricsLine<'a> {
     /// Completed optimizer steps.
     pub step: u64,
     /// The epoch, from 0.
     pub epoch: u64,
-    /// Its batches are done; where they are not, the file says nothing.
+    /// The batches of the epoch are done. Left out of the file if `false`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub epoch_end: bool,
     /// `train`, `validate`, `test` or `predict`.
     pub stage: Phase,
     /// Seconds since the run began.
     pub time: f64,
-    /// What was logged since the last line, in order of name.
+    /// The values logged since the last line, sorted by name.
     #[serde(with = "tenterhook_core::number::map")]
     pub metrics: &'a BTreeMap<String, f64>,
 }
 
-/// The histograms that were logged at one moment: a line of `histograms.jsonl`.
+/// Histograms that were logged together: a line of `histograms.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HistogramLine<'a> {
     /// Completed optimizer steps.
@@ -226,11 +225,11 @@ pub struct HistogramLine<'a> {
     pub stage: Phase,
     /// Seconds since the run began.
     pub time: f64,
-    /// What was logged since the last line, in order of name.
+    /// The histograms logged since the last line, sorted by name.
     pub histograms: &'a BTreeMap<String, Histogram>,
 }
 
-/// A new id: sorted by time, and never the same twice.
+/// A new unique id; ids sort by time.
 pub(crate) fn new_id() -> String {
     uuid::Uuid::now_v7().to_string()
 }

@@ -1,6 +1,7 @@
-//! Whether a run is the user's own: its `run.json` carries a keyed hash of its configuration, and only this user has the key.
+//! Signatures of configurations: a run belongs to the user if its `run.json` holds a hash of its configuration with
+//! the user's key.
 //!
-//! **Invariant.** A configuration in a run directory is acted on without a question only if [`confirm`] accepts it
+//! **Invariant.** The configuration in a run directory is used without `--trust` only if [`confirm`] accepts it
 //! (SECURITY.md).
 
 use std::ffi::OsString;
@@ -15,12 +16,12 @@ use super::reading::{ReadError, read_record};
 
 /// The largest configuration that is read.
 const CONFIG: u64 = 16 << 20;
-/// How many bytes a key has.
+/// The length of a key in bytes.
 const BYTES: usize = 32;
-/// How many configurations of one run are remembered as the user's own.
-const REMEMBERED: usize = 16;
+/// The most signatures that a run keeps.
+const MAX_SIGNATURES: usize = 16;
 
-/// A user's key, which signs the configurations of their runs. It is never shown.
+/// The secret key that signs the configurations of a user's runs.
 #[derive(Clone)]
 pub struct UserKey([u8; BYTES]);
 
@@ -30,30 +31,30 @@ impl std::fmt::Debug for UserKey {
     }
 }
 
-/// Who signs the configuration of a run, so that the run is known as their own when it is resumed.
+/// The key that signs the configuration of a run.
 #[derive(Clone, Debug, Default)]
 pub enum Signer {
-    /// This user, with the key of [`UserKey::of_user`]. It is asked for when a training with a configuration begins, and
-    /// not by a dry run or an evaluation.
+    /// The key of [`UserKey::of_user`], loaded when a training with a configuration begins, and not for a dry run or an
+    /// evaluation.
     #[default]
     User,
-    /// Whoever has this key.
+    /// This key.
     Key(UserKey),
-    /// Nobody: resuming the run may need `--trust`.
-    Nobody,
+    /// No key: resuming the run may need `--trust`.
+    None,
 }
 
 impl Signer {
-    /// Gets the key of the user. Where there is none, nobody signs.
-    pub(super) fn take_key(&mut self) -> Result<(), KeyError> {
+    /// Loads the key of the user. After an error the run is not signed.
+    pub(super) fn load_key(&mut self) -> Result<(), KeyError> {
         if let Signer::User = self {
-            *self = Signer::Nobody;
+            *self = Signer::None;
             *self = Signer::Key(UserKey::of_user()?);
         }
         Ok(())
     }
 
-    /// The signature of a configuration, once there is a key.
+    /// The signature of a configuration, if a key is loaded.
     pub(super) fn signature(&self, config: &str) -> Option<String> {
         match self {
             Signer::Key(key) if !config.is_empty() => Some(key.sign(config.as_bytes())),
@@ -62,58 +63,58 @@ impl Signer {
     }
 }
 
-/// Why there is no key to use.
+/// Why the user's key cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
     /// Neither `XDG_CONFIG_HOME` nor `HOME` names a directory.
     #[error("there is no home directory to keep a key in; set HOME or XDG_CONFIG_HOME")]
     NoHome,
-    /// It cannot be read or made.
+    /// The key cannot be read or created.
     #[error("the key {} cannot be used: {source}", path.display())]
     Unusable {
-        /// Where it is.
+        /// The key file.
         path: PathBuf,
-        /// What the system says.
+        /// The cause.
         source: io::Error,
     },
-    /// Other users may know it.
+    /// Other users may have read the key.
     #[error("the key {} is not a secret: {why}; remove it, and a new one is made", path.display())]
     NotSecret {
-        /// Where it is.
+        /// The key file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
-    /// It is no key.
+    /// The file does not hold a key.
     #[error("{} is not a key; remove it, and a new one is made", path.display())]
     Damaged {
-        /// Where it is.
+        /// The key file.
         path: PathBuf,
     },
 }
 
-/// Why a configuration in a run directory does not count as the user's own.
+/// Why a configuration is not confirmed as the user's own.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum NotOwn {
-    /// There is no signature.
+pub enum OwnershipError {
+    /// The configuration has no signature.
     #[error("it is not signed")]
     Unsigned,
-    /// The signature is not one that this user made for this text.
+    /// The signature does not match the key and the text.
     #[error("another user or another machine made it, or it was changed since")]
     NotConfirmed,
-    /// There is no key to check the signature with.
+    /// The key cannot be used.
     #[error("its signature cannot be checked: {0}")]
     NoKey(#[from] KeyError),
-    /// Its files cannot be read.
+    /// The files of the run cannot be read.
     #[error("its signature cannot be read: {0}")]
     Unreadable(#[from] ReadError),
 }
 
 impl UserKey {
-    /// The key of this user, which is made on first use, readable by this user alone. It is in
-    /// `$XDG_CONFIG_HOME/tenterhook/` or `~/.config/tenterhook/`.
+    /// The key of this user, in `$XDG_CONFIG_HOME/tenterhook/` or `~/.config/tenterhook/`. It is created on first
+    /// use, readable only by this user.
     pub fn of_user() -> Result<UserKey, KeyError> {
         UserKey::at(&path_of_user()?)
     }
@@ -122,11 +123,11 @@ impl UserKey {
         if let Some(key) = UserKey::read(path)? {
             return Ok(key);
         }
-        make(path).map_err(unusable(path))?;
+        create(path).map_err(unusable(path))?;
         UserKey::read(path)?.ok_or_else(|| unusable(path)(ErrorKind::NotFound.into()))
     }
 
-    /// The key at a path, if there is one.
+    /// Reads the key, if the file exists.
     fn read(path: &Path) -> Result<Option<UserKey>, KeyError> {
         let file = match open_regular(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -155,45 +156,45 @@ impl UserKey {
         blake3::keyed_hash(&self.0, config)
     }
 
-    /// Whether one of these signatures is this user's for this configuration. Takes the same time for all.
+    /// Whether one of these signatures is that of this configuration with this key. Comparisons take constant time.
     fn confirms(&self, config: &[u8], signatures: &[String]) -> bool {
         let hash = self.hash(config);
         signatures.iter().filter_map(|text| blake3::Hash::from_hex(text).ok()).any(|other| other == hash)
     }
 }
 
-/// The newest signature before earlier ones. A process that is killed before it has replaced the configuration leaves the
-/// earlier one, which is the user's own, too.
-pub(super) fn remember(signatures: &mut Vec<String>, earlier: Vec<String>) {
+/// Appends earlier signatures. They are kept because a process that is killed before it replaces the configuration
+/// leaves the earlier one.
+pub(super) fn add_signatures(signatures: &mut Vec<String>, earlier: Vec<String>) {
     for signature in earlier {
         if !signatures.contains(&signature) {
             signatures.push(signature);
         }
     }
-    signatures.truncate(REMEMBERED);
+    signatures.truncate(MAX_SIGNATURES);
 }
 
-/// Whether this file, in the directory of a run, is the user's own configuration.
-pub fn confirm(config: &Path) -> Result<(), NotOwn> {
+/// Checks that a configuration in a run directory is signed with the user's key.
+pub fn confirm(config: &Path) -> Result<(), OwnershipError> {
     confirm_with(config, || UserKey::read(&path_of_user()?))
 }
 
 fn confirm_with(
     config: &Path,
     key: impl FnOnce() -> Result<Option<UserKey>, KeyError>,
-) -> Result<(), NotOwn> {
+) -> Result<(), OwnershipError> {
     let text = read_bounded(config, CONFIG).map_err(ReadError::unreadable(config))?;
     let signatures = match read_record(&config.with_file_name("run.json")) {
         Err(ReadError::NotARun { .. }) => Vec::new(),
         read => read?.config_signatures,
     };
     if signatures.is_empty() {
-        return Err(NotOwn::Unsigned);
+        return Err(OwnershipError::Unsigned);
     }
     if key()?.is_some_and(|key| key.confirms(&text, &signatures)) {
         Ok(())
     } else {
-        Err(NotOwn::NotConfirmed)
+        Err(OwnershipError::NotConfirmed)
     }
 }
 
@@ -201,7 +202,7 @@ fn path_of_user() -> Result<PathBuf, KeyError> {
     path(std::env::var_os("XDG_CONFIG_HOME"), std::env::var_os("HOME"))
 }
 
-/// Where the key is. A relative path would be another one in every directory.
+/// The path of the key. Relative variables are ignored, as they mean another file in every directory.
 fn path(xdg: Option<OsString>, home: Option<OsString>) -> Result<PathBuf, KeyError> {
     let absolute = |path: Option<OsString>| path.map(PathBuf::from).filter(|path| path.is_absolute());
     let config = absolute(xdg).or_else(|| absolute(home).map(|home| home.join(".config")));
@@ -212,8 +213,8 @@ fn unusable(path: &Path) -> impl FnOnce(io::Error) -> KeyError {
     move |source| KeyError::Unusable { path: path.to_owned(), source }
 }
 
-/// Makes a key, unless another process does so at the same time: then that one counts.
-fn make(path: &Path) -> io::Result<()> {
+/// Creates a key, unless another process does so at the same time.
+fn create(path: &Path) -> io::Result<()> {
     let directory = path.parent().unwrap_or(path);
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let mut bytes = [0; BYTES];
@@ -225,7 +226,7 @@ fn make(path: &Path) -> io::Result<()> {
         file.sync_all()?;
         match fs::hard_link(&unfinished, path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-            // Not every file system has links.
+            // Some file systems have no hard links.
             Err(_) => fs::rename(&unfinished, path),
             linked => linked,
         }
@@ -283,30 +284,30 @@ mod tests {
         fs::write(&config, "a = 1").unwrap();
         let (own, other) = (UserKey([1; BYTES]), UserKey([2; BYTES]));
         let confirmed = |key: &UserKey| confirm_with(&config, || Ok(Some(key.clone())));
-        assert!(matches!(confirmed(&own), Err(NotOwn::Unsigned)), "there is no run.json");
+        assert!(matches!(confirmed(&own), Err(OwnershipError::Unsigned)), "there is no run.json");
         let record = |signatures: &[String]| {
             let record = serde_json::json!({ "format": 1, "config_signatures": signatures });
             fs::write(run.path().join("run.json"), record.to_string()).unwrap();
         };
         record(&[]);
-        assert!(matches!(confirmed(&own), Err(NotOwn::Unsigned)));
+        assert!(matches!(confirmed(&own), Err(OwnershipError::Unsigned)));
         record(&["nonsense".into(), own.sign(b"a = 1"), own.sign(b"a = 0")]);
         assert!(confirmed(&own).is_ok());
-        assert!(matches!(confirmed(&other), Err(NotOwn::NotConfirmed)));
+        assert!(matches!(confirmed(&other), Err(OwnershipError::NotConfirmed)));
         fs::write(&config, "a = 2").unwrap();
-        assert!(matches!(confirmed(&own), Err(NotOwn::NotConfirmed)), "it was changed");
+        assert!(matches!(confirmed(&own), Err(OwnershipError::NotConfirmed)), "it was changed");
         fs::write(&config, "a = 0").unwrap();
         assert!(confirmed(&own).is_ok(), "an earlier one of the same user");
         fs::remove_file(run.path().join("run.json")).unwrap();
         fs::create_dir(run.path().join("run.json")).unwrap();
-        assert!(matches!(confirmed(&own), Err(NotOwn::Unreadable(_))));
+        assert!(matches!(confirmed(&own), Err(OwnershipError::Unreadable(_))));
     }
 
     #[test]
     fn the_newest_signatures_are_remembered_once_each() {
         let mut signatures = vec!["new".to_owned()];
         let earlier = (0..30).map(|number| format!("{}", number % 20)).chain(["new".to_owned()]).collect();
-        remember(&mut signatures, earlier);
-        assert_eq!((signatures.len(), &*signatures[0], &*signatures[1]), (REMEMBERED, "new", "0"));
+        add_signatures(&mut signatures, earlier);
+        assert_eq!((signatures.len(), &*signatures[0], &*signatures[1]), (MAX_SIGNATURES, "new", "0"));
     }
 }

@@ -1,4 +1,4 @@
-//! `run.json`: what a run was and how it ended.
+//! `run.json`: the record of a run and of its outcome.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,66 +7,66 @@ use serde::{Deserialize, Deserializer, Serialize};
 use tenterhook_core::{HookInfo, Outcome, Stage};
 use tenterhook_files::{RelPath, write_durably};
 
+use super::files::relative_to;
 use super::machine::{Git, Machine, versions};
-use super::open::below;
-use super::ownership::remember;
-use super::{Beginning, Ending, HookCosts, Identity, RunDirectoryPlan, SentByHook};
+use super::ownership::add_signatures;
+use super::{CallEnd, HookCosts, Identity, RunDirectoryPlan, RunStart, SentByHook};
 use crate::checkpoint::WEIGHTS;
-use crate::config::hash::{of_bytes, of_json};
+use crate::config::hash::{hash_bytes, hash_json};
 use crate::journal::{FailureKind, Failures};
 
 /// The version of the format of `run.json`, `metrics.jsonl` and `events.jsonl`.
 pub const FORMAT: u32 = 1;
 
-/// How a run is doing, or how it ended.
+/// The status of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RunStatus {
-    /// Under way. In a file it can also mean that the run was killed.
+    /// Running. In a file it can also mean that the run was killed.
     #[default]
     Running,
-    /// It wrote no end, and no process writes to its directory any more. No file says so; it is found when a run is
-    /// read.
+    /// Killed: the file says `running`, but no process holds the lock. Determined when a run is read, and never
+    /// written.
     Killed,
-    /// It reached its limit.
+    /// Completed: it reached its limit.
     Completed,
-    /// Somebody asked to stop.
+    /// Stopped on request.
     Stopped {
-        /// Who.
+        /// The hook, or the module.
         #[serde(default)]
         by: String,
-        /// Why.
+        /// The reason.
         #[serde(default)]
         reason: String,
     },
-    /// A signal ended it.
+    /// Ended by a signal.
     Interrupted {
-        /// Which.
+        /// The signal.
         #[serde(default)]
         signal: String,
     },
-    /// It failed.
+    /// Failed.
     Failed {
-        /// Why.
+        /// The error.
         #[serde(default)]
         error: String,
     },
-    /// Not known: it is missing, or was written by a newer version.
+    /// Unknown: missing, or written by a newer version.
     #[serde(other)]
     Unknown,
 }
 
 impl RunStatus {
-    /// Whether it came to its own end.
+    /// Whether the run is completed or was stopped on request.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         matches!(self, RunStatus::Completed | RunStatus::Stopped { .. })
     }
 
-    /// In one word, as it stands in `run.json`.
+    /// The status in one word, as in `run.json`.
     #[must_use]
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             RunStatus::Running => "running",
             RunStatus::Killed => "killed",
@@ -90,24 +90,24 @@ impl From<&Outcome> for RunStatus {
     }
 }
 
-/// A start of a run: its first, or one that went on.
+/// A part of a run: its first start, or a resume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct RunPart {
-    /// When it began.
+    /// The time of the start.
     pub started: String,
     /// Completed optimizer steps at that moment.
     pub step: u64,
-    /// The checkpoint that it went on from, below the run directory if it is there. Without one it began from the
-    /// start.
+    /// The checkpoint that it resumed from, relative to the run directory if it is below it. `None`: it began from
+    /// the start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<PathBuf>,
     /// The command line.
     pub command: Vec<String>,
 }
 
-/// Everything that `run.json` holds. What a file lacks is empty.
+/// The content of `run.json`. Missing fields are empty.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunRecord {
@@ -115,23 +115,23 @@ pub struct RunRecord {
     pub format: u32,
     /// The run's id.
     pub id: String,
-    /// How it is doing, or how it ended.
+    /// The status.
     #[serde(flatten, deserialize_with = "status")]
     pub status: RunStatus,
-    /// How its training ended, while the test that is to come after it has not.
+    /// How its training ended, until the test after it has ended, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trained: Option<RunStatus>,
-    /// The weights of that test, below the run directory: the best checkpoint, or else the final weights. Unset if
-    /// they are elsewhere.
+    /// The weights for that test, relative to the run directory: the best checkpoint, or else the final weights.
+    /// Unset if they are outside of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights_to_test: Option<RelPath>,
-    /// When it began.
+    /// The time of its first start.
     pub created: String,
-    /// When it ended.
+    /// The time of its end.
     pub ended: Option<String>,
-    /// How long it took, in seconds, all parts of a resumed run together.
+    /// The duration of all parts together, in seconds.
     pub seconds: Option<f64>,
-    /// The task, if it has a name.
+    /// The name of the task.
     pub task: Option<String>,
     /// The device.
     pub device: String,
@@ -139,10 +139,10 @@ pub struct RunRecord {
     pub seed: u64,
     /// The number of parameters of the model.
     pub parameters: u64,
-    /// The checkpoint that it went on from the last time, below the run directory if it is there.
+    /// The checkpoint of its last resume, relative to the run directory if it is below it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resumed_from: Option<PathBuf>,
-    /// Its starts: the first, and every one that went on.
+    /// Its parts: the first start and every resume.
     pub parts: Vec<RunPart>,
     /// Completed optimizer steps.
     pub steps: u64,
@@ -157,41 +157,41 @@ pub struct RunRecord {
     pub metrics: BTreeMap<String, f64>,
     /// The hooks.
     pub hooks: Vec<HookInfo>,
-    /// What has failed since it began or last went on, by kind; `events.jsonl` has each.
+    /// The failures since its last start, by kind; `events.jsonl` has each.
     pub failures: Vec<FailureKind>,
-    /// How many failures there were of other kinds.
+    /// The number of failures of other kinds.
     pub failures_left_out: u64,
-    /// What they cost; empty until the run ends, and where no account was kept.
+    /// The cost of the hooks; empty until the run ends, and if it was not measured.
     pub hook_costs: HookCosts,
-    /// What became of what hooks handed to worker threads, of the process that wrote it.
+    /// The deliveries of the hooks' worker threads in the last process.
     pub sinks: Vec<SentByHook>,
     /// The command line.
     pub command: Vec<String>,
-    /// The source.
+    /// The state of the source code.
     pub git: Git,
     /// The hash of the configuration.
     pub config_hash: String,
-    /// The keyed hash of `config.toml` that says whose run it is, and those of earlier parts of the run; the newest first.
+    /// The signatures of `config.toml` and of its earlier versions, newest first. They identify the user's own runs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub config_signatures: Vec<String>,
-    /// The versions of what it ran with.
+    /// The versions of program, compiler and engine.
     pub versions: BTreeMap<String, String>,
-    /// What it ran on.
+    /// The machine.
     pub machine: Machine,
-    /// Its data, program and processor, of its last start.
+    /// The fingerprints of data, program and processor at its last start.
     pub identity: Identity,
 }
 
 impl RunRecord {
-    /// Whether its last training came to an end, be it by a failure: it was not killed.
+    /// Whether its last training has ended, also by a failure, and was not killed.
     pub(super) fn training_ended(&self) -> bool {
         self.trained.is_some()
             || !matches!(self.status, RunStatus::Running | RunStatus::Killed | RunStatus::Unknown)
     }
 
-    pub(super) fn new(plan: &RunDirectoryPlan, beginning: &Beginning<'_>) -> RunRecord {
-        let Beginning { run, progress, .. } = beginning;
-        let (started, resumed_from) = (now(), beginning.resumed_from.map(Path::to_owned));
+    pub(super) fn new(plan: &RunDirectoryPlan, start: &RunStart<'_>) -> RunRecord {
+        let RunStart { run, progress, .. } = start;
+        let (started, resumed_from) = (now(), start.resumed_from.map(Path::to_owned));
         let part = RunPart {
             started: started.clone(),
             step: progress.step,
@@ -202,14 +202,10 @@ impl RunRecord {
             format: FORMAT,
             id: run.id.clone(),
             status: RunStatus::Running,
-            trained: None,
-            weights_to_test: None,
             created: started,
-            ended: None,
-            seconds: None,
             task: plan.task.clone(),
             device: run.device.clone(),
-            seed: beginning.seed,
+            seed: start.seed,
             parameters: run.parameters,
             resumed_from,
             parts: vec![part],
@@ -217,51 +213,47 @@ impl RunRecord {
             epochs: progress.epochs_done,
             samples: progress.samples,
             tokens: progress.tokens,
-            metrics: BTreeMap::new(),
-            hooks: beginning.hooks.clone(),
-            failures: Vec::new(),
-            failures_left_out: 0,
-            hook_costs: HookCosts::default(),
-            sinks: Vec::new(),
+            hooks: start.hooks.clone(),
             command: plan.command.clone(),
-            git: Git::here(),
+            git: Git::current(),
             config_hash: match &plan.config_hash {
                 Some(hash) => hash.clone(),
-                // From code there is no file; the trainer knows how it was set up.
-                None if plan.config.is_empty() => of_json(&run.config),
-                None => of_bytes(plan.config.as_bytes()),
+                // A trainer that was set up in code has settings but no file.
+                None if plan.config.is_empty() => hash_json(&run.config),
+                None => hash_bytes(plan.config.as_bytes()),
             },
             config_signatures: plan.signer.signature(&plan.config).into_iter().collect(),
-            versions: versions(beginning.engine.as_deref()),
-            machine: Machine::this(),
-            identity: beginning.identity.clone(),
+            versions: versions(start.engine.as_deref()),
+            machine: Machine::current(),
+            identity: start.identity.clone(),
+            ..RunRecord::default()
         }
     }
 
-    /// The record of a run that goes on in its directory.
-    pub(super) fn again(
+    /// The record of a resumed run.
+    pub(super) fn resumed(
         plan: &RunDirectoryPlan,
-        beginning: &Beginning<'_>,
+        start: &RunStart<'_>,
         earlier: Option<RunRecord>,
         directory: &Path,
     ) -> RunRecord {
-        let mut record = RunRecord::new(plan, beginning);
-        record.resumed_from = record.resumed_from.map(|from| below(directory, &from));
+        let mut record = RunRecord::new(plan, start);
+        record.resumed_from = record.resumed_from.map(|from| relative_to(directory, &from));
         for part in &mut record.parts {
             part.checkpoint.clone_from(&record.resumed_from);
         }
         let Some(mut earlier) = earlier else { return record };
         if earlier.parts.is_empty() {
-            // It was written before there were parts.
+            // An older version wrote it without parts.
             let (started, command) = (earlier.created.clone(), earlier.command);
             earlier.parts.push(RunPart { started, command, ..RunPart::default() });
         }
         earlier.parts.append(&mut record.parts);
-        remember(&mut record.config_signatures, earlier.config_signatures);
+        add_signatures(&mut record.config_signatures, earlier.config_signatures);
         RunRecord { created: earlier.created, parts: earlier.parts, ..record }
     }
 
-    /// Notes that the test after the training did not begin. Returns whether one was missing.
+    /// Marks the run as failed if the test after the training did not begin. Returns whether it is.
     pub(super) fn note_missing_test(&mut self) -> bool {
         let missing = self.status == RunStatus::Running && self.trained.is_some();
         if missing {
@@ -270,48 +262,48 @@ impl RunRecord {
         missing
     }
 
-    /// Notes how a call ended. A training that came to its own end is under way all the same while a test is to come, so
-    /// that one that is killed in its test is not taken for finished. An evaluation after training leaves the training's
-    /// outcome, unless it went wrong.
-    pub(super) fn note(&mut self, ending: &Ending<'_>, directory: &Path, is_the_run: bool, then_test: bool) {
-        let status = RunStatus::from(ending.outcome);
-        if then_test && ending.stage == Stage::Fit && status.is_finished() {
+    /// Records the end of a call. After a training that is followed by a test, the status stays `running`, so that a
+    /// run that is killed in its test does not count as finished. A successful evaluation after a training does not
+    /// change the status.
+    pub(super) fn note_end(&mut self, end: &CallEnd<'_>, directory: &Path, is_main: bool, then_test: bool) {
+        let status = RunStatus::from(end.outcome);
+        if then_test && end.stage == Stage::Fit && status.is_finished() {
             self.trained = Some(status);
-            let weights = ending.best.clone().unwrap_or_else(|| directory.join(WEIGHTS));
+            let weights = end.best.clone().unwrap_or_else(|| directory.join(WEIGHTS));
             self.weights_to_test = RelPath::of(&weights, directory);
-        } else if is_the_run || status != RunStatus::Completed {
+        } else if is_main || status != RunStatus::Completed {
             self.status = status;
-        } else if ending.stage == Stage::Test
+        } else if end.stage == Stage::Test
             && let Some(trained) = self.trained.take()
         {
             (self.status, self.weights_to_test) = (trained, None);
         }
-        if is_the_run {
-            self.hook_costs.clone_from(&ending.hook_costs);
-            self.sinks.clone_from(&ending.sinks);
-            let progress = &ending.progress;
+        if is_main {
+            self.hook_costs.clone_from(&end.hook_costs);
+            self.sinks.clone_from(&end.sinks);
+            let progress = &end.progress;
             (self.steps, self.epochs) = (progress.step, progress.epochs_done);
             (self.samples, self.tokens) = (progress.samples, progress.tokens);
-            self.seconds = Some(ending.time);
-            self.metrics.clone_from(ending.metrics);
-            self.hooks.clone_from(&ending.hooks);
+            self.seconds = Some(end.time);
+            self.metrics.clone_from(end.metrics);
+            self.hooks.clone_from(&end.hooks);
         } else {
-            // Perhaps in another process than the training, which knows nothing of it.
-            SentByHook::add_all(&mut self.sinks, &ending.sinks);
-            self.seconds = Some(self.seconds.map_or(ending.time, |seconds| seconds.max(ending.time)));
-            self.metrics.extend(ending.metrics.clone());
+            // Add to what the training recorded, perhaps in another process.
+            SentByHook::add_all(&mut self.sinks, &end.sinks);
+            self.seconds = Some(self.seconds.map_or(end.time, |seconds| seconds.max(end.time)));
+            self.metrics.extend(end.metrics.clone());
             for hook in &mut self.hooks {
-                if let Some(now) = ending.hooks.iter().find(|now| now.name == hook.name) {
+                if let Some(now) = end.hooks.iter().find(|now| now.name == hook.name) {
                     hook.clone_from(now);
                 }
             }
         }
         self.ended = Some(now());
-        // A test after training adds its data.
-        self.identity.data.extend(ending.identity.data.clone());
+        // A test after the training adds its own data.
+        self.identity.data.extend(end.identity.data.clone());
         let mut failures =
             Failures { kinds: std::mem::take(&mut self.failures), left_out: self.failures_left_out };
-        failures.extend(ending.failures);
+        failures.extend(end.failures);
         (self.failures, self.failures_left_out) = (failures.kinds, failures.left_out);
     }
 
@@ -322,12 +314,12 @@ impl RunRecord {
     }
 }
 
-/// A status that cannot be read does not hide the rest of a run.
+/// Reads a missing status as unknown.
 fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RunStatus, D::Error> {
     Ok(Option::<RunStatus>::deserialize(deserializer)?.unwrap_or(RunStatus::Unknown))
 }
 
-/// The time, in UTC, to the millisecond.
+/// The current time in UTC, with milliseconds.
 pub(super) fn now() -> String {
     format!("{:.3}", jiff::Timestamp::now())
 }
@@ -335,7 +327,7 @@ pub(super) fn now() -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn times_are_written_as_everybody_reads_them() {
+    fn times_are_in_utc_with_milliseconds() {
         let now = super::now();
         assert!(now.ends_with('Z') && now.len() == "2026-01-01T00:00:00.000Z".len(), "{now}");
     }

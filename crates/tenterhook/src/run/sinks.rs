@@ -1,39 +1,39 @@
-//! What became of what hooks handed to worker threads, as `run.json` holds it.
+//! The deliveries of the hooks' worker threads, as `run.json` stores them.
 
 use serde::{Deserialize, Serialize};
-use tenterhook_core::Sent;
+use tenterhook_core::DeliveryStats;
 
-/// What one hook sent, and what became of it.
+/// The deliveries of a hook's worker thread.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct SentByHook {
     /// The hook's name.
     pub hook: String,
-    /// How much it handed over.
+    /// The number of items that the hook sent.
     pub sent: u64,
-    /// How much arrived.
+    /// The number that arrived.
     pub delivered: u64,
-    /// How much was tried in vain.
+    /// The number that failed.
     pub failed: u64,
-    /// How much made way for newer things, because the queue was full.
+    /// The number dropped for newer items because the queue was full.
     pub dropped: u64,
-    /// How much was still waiting when the time to finish was over.
+    /// The number still queued when the time limit at the end of the run was over.
     pub lost: u64,
-    /// How long training waited for room in the queue, in seconds.
+    /// The time that training waited for room in the queue, in seconds.
     pub waited_s: f64,
-    /// How long the end of the run waited for the rest, in seconds.
+    /// The time that the end of the run waited for the queue, in seconds.
     pub flushed_s: f64,
 }
 
 impl SentByHook {
-    pub(crate) fn new(hook: String, of: Sent) -> SentByHook {
-        let Sent { sent, delivered, failed, dropped, lost, waited, flushed } = of;
+    pub(crate) fn new(hook: String, of: DeliveryStats) -> SentByHook {
+        let DeliveryStats { sent, delivered, failed, dropped, lost, waited, flushed } = of;
         let (waited_s, flushed_s) = (waited.as_secs_f64(), flushed.as_secs_f64());
         SentByHook { hook, sent, delivered, failed, dropped, lost, waited_s, flushed_s }
     }
 
-    /// Adds what hooks sent in a later call.
+    /// Adds the deliveries of a later call.
     pub fn add_all(all: &mut Vec<SentByHook>, later: &[SentByHook]) {
         for of in later {
             match all.iter_mut().find(|known| known.hook == of.hook) {

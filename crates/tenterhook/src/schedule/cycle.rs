@@ -1,41 +1,39 @@
-//! One cycle: up to the full learning rate, and down to next to nothing.
+//! The one-cycle policy.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::OptionError;
 
-use super::curve::{Curve, Length, all, schedulers};
-use super::{Checked, ScheduleError};
+use super::ScheduleError;
+use super::curve::{Curve, Length, Rule};
 
-schedulers! { OneCycle }
-
-/// How one factor goes over into the next.
+/// The annealing strategy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Anneal {
-    /// Along half a cosine.
+    /// Cosine annealing.
     #[default]
     Cos,
-    /// In a straight line.
+    /// Linear annealing.
     Linear,
 }
 
-/// Up to the full learning rate, and down to next to nothing; torch's `OneCycleLR`, whose `max_lr` is the
-/// learning rate here. It has a warm-up of its own.
+/// The one-cycle policy, like PyTorch's `OneCycleLR`: the learning rate rises to its full value and then
+/// decays to nearly zero. The optimizer's learning rate is the `max_lr`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct OneCycle {
-    /// How many steps of this schedule it takes. Unset: as many as training has.
+    /// Number of steps of the cycle. Unset: all of training.
     pub steps: Option<u64>,
-    /// The share of them in which it rises.
+    /// Fraction of the cycle in which the learning rate rises.
     pub pct_start: f64,
-    /// Along which curve.
+    /// Annealing strategy.
     pub anneal_strategy: Anneal,
-    /// It begins with the learning rate divided by this.
+    /// Divisor of the learning rate at the start.
     pub div_factor: f64,
-    /// It ends with what it began with divided by this.
+    /// Divisor of the initial learning rate at the end.
     pub final_div_factor: f64,
-    /// First falls as far as it rose, and then the rest of the way.
+    /// Use three phases: rise, symmetric decay to the initial learning rate, decay to the final one.
     pub three_phase: bool,
 }
 
@@ -52,28 +50,6 @@ impl Default for OneCycle {
     }
 }
 
-impl Checked for OneCycle {
-    fn problem(&self) -> Option<OptionError> {
-        let OneCycle { pct_start, div_factor, final_div_factor, three_phase, .. } = *self;
-        let most = if three_phase { 0.5 } else { 1.0 };
-        let divides = |key: &str, value: f64| {
-            let what = format!("`{key} = {value}` must be a number above 0");
-            (value.is_finite() && value > 0.0, OptionError::new(key, what))
-        };
-        all([
-            (
-                (0.0..=most).contains(&pct_start),
-                OptionError::new(
-                    "pct_start",
-                    format!("`pct_start = {pct_start}` must be a share between 0 and {most}"),
-                ),
-            ),
-            divides("div_factor", div_factor),
-            divides("final_div_factor", final_div_factor),
-        ])
-    }
-}
-
 impl OneCycle {
     fn between(&self, from: f64, to: f64, share: f64) -> f64 {
         match self.anneal_strategy {
@@ -86,6 +62,21 @@ impl OneCycle {
 impl Curve for OneCycle {
     const NAME: &'static str = "one_cycle";
 
+    fn rules(&self) -> Vec<Rule> {
+        let OneCycle { pct_start, div_factor, final_div_factor, three_phase, .. } = *self;
+        let most = if three_phase { 0.5 } else { 1.0 };
+        let share = format!("`pct_start = {pct_start}` must be a share between 0 and {most}");
+        let divisor = |key: &str, value: f64| {
+            let what = format!("`{key} = {value}` must be a number above 0");
+            (value.is_finite() && value > 0.0, OptionError::new(key, what))
+        };
+        vec![
+            ((0.0..=most).contains(&pct_start), OptionError::new("pct_start", share)),
+            divisor("div_factor", div_factor),
+            divisor("final_div_factor", final_div_factor),
+        ]
+    }
+
     fn steps(&self) -> Option<u64> {
         self.steps
     }
@@ -95,7 +86,7 @@ impl Curve for OneCycle {
         let first = self.div_factor.recip();
         let last = first / self.final_div_factor;
         let rise = self.pct_start * total;
-        // Where each phase ends, and the factor it ends with; they need not be whole steps.
+        // The end of each phase and its factor. The ends need not be whole steps.
         let (top, end) = ((rise - 1.0, 1.0), (total - 1.0, last));
         let phases = if self.three_phase { [top, (2.0 * rise - 2.0, first), end] } else { [top, end, end] };
         let count = count as f64;
@@ -103,8 +94,8 @@ impl Curve for OneCycle {
         for to in phases {
             if count <= to.0 {
                 let whole = to.0 - from.0;
-                let share = if whole > 0.0 { (count - from.0) / whole } else { 1.0 };
-                return Ok(self.between(from.1, to.1, share));
+                let fraction = if whole > 0.0 { (count - from.0) / whole } else { 1.0 };
+                return Ok(self.between(from.1, to.1, fraction));
             }
             from = to;
         }

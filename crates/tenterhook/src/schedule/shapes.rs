@@ -2,24 +2,21 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook_core::OptionError;
 
-use super::curve::{Curve, Length, Warmup, all, is_counted, is_factor, schedulers, warmup_from};
-use super::{Checked, ScheduleError};
+use super::ScheduleError;
+use super::curve::{Curve, Length, Rule, Warmup, at_least_one, non_negative, warmup_from};
 
-schedulers! { Constant Linear Cosine Exponential InverseSqrt }
-
-/// One factor, for some time or always; torch's `ConstantLR`.
+/// Multiplies the learning rate by a constant factor until `until`, like PyTorch's `ConstantLR`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Constant {
-    /// What every learning rate is multiplied by.
+    /// Factor of the learning rate.
     pub factor: f64,
-    /// After so many steps (of this schedule, beyond the warm-up) the factor is 1 again. Unset: never.
+    /// Number of steps of this schedule, without the warm-up, after which the factor is 1. Unset: never.
     pub until: Option<u64>,
-    /// So many steps of rising, in a straight line, before.
+    /// Number of linear warm-up steps before the schedule.
     pub warmup: u64,
-    /// The share of the learning rate that the warm-up begins with.
+    /// Fraction of the learning rate at the start of the warm-up.
     pub warmup_from: f64,
 }
 
@@ -29,17 +26,15 @@ impl Default for Constant {
     }
 }
 
-impl Checked for Constant {
-    fn problem(&self) -> Option<OptionError> {
-        all([is_factor("factor", self.factor)]).or_else(|| self.warmup().problem())
-    }
-}
-
 impl Curve for Constant {
     const NAME: &'static str = "constant";
 
+    fn rules(&self) -> Vec<Rule> {
+        vec![non_negative("factor", self.factor)]
+    }
+
     fn warmup(&self) -> Warmup {
-        Warmup { ticks: self.warmup, from: self.warmup_from }
+        Warmup { steps: self.warmup, from: self.warmup_from }
     }
 
     fn at(&self, count: u64, _: Length) -> Result<f64, ScheduleError> {
@@ -47,19 +42,19 @@ impl Curve for Constant {
     }
 }
 
-/// A straight line from one factor to another; torch's `LinearLR`.
+/// Changes the factor linearly from one value to another, like PyTorch's `LinearLR`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Linear {
-    /// The factor that it begins with, after the warm-up.
+    /// Initial factor, after the warm-up.
     pub from: f64,
-    /// The factor that it ends with, and keeps.
+    /// Final factor.
     pub to: f64,
-    /// After how many steps (of this schedule, warm-up included) it ends. Unset: with training.
+    /// Number of steps of this schedule, including the warm-up, to the final factor. Unset: all of training.
     pub steps: Option<u64>,
-    /// So many steps of rising, in a straight line, before.
+    /// Number of linear warm-up steps before the schedule.
     pub warmup: u64,
-    /// The share of the learning rate that the warm-up begins with.
+    /// Fraction of the learning rate at the start of the warm-up.
     pub warmup_from: f64,
 }
 
@@ -69,17 +64,15 @@ impl Default for Linear {
     }
 }
 
-impl Checked for Linear {
-    fn problem(&self) -> Option<OptionError> {
-        all([is_factor("from", self.from), is_factor("to", self.to)]).or_else(|| self.warmup().problem())
-    }
-}
-
 impl Curve for Linear {
     const NAME: &'static str = "linear";
 
+    fn rules(&self) -> Vec<Rule> {
+        vec![non_negative("from", self.from), non_negative("to", self.to)]
+    }
+
     fn warmup(&self) -> Warmup {
-        Warmup { ticks: self.warmup, from: self.warmup_from }
+        Warmup { steps: self.warmup, from: self.warmup_from }
     }
 
     fn steps(&self) -> Option<u64> {
@@ -87,22 +80,22 @@ impl Curve for Linear {
     }
 
     fn at(&self, count: u64, length: Length) -> Result<f64, ScheduleError> {
-        Ok(self.from + (self.to - self.from) * length.share(count)?)
+        Ok(self.from + (self.to - self.from) * length.fraction(count)?)
     }
 }
 
-/// Half a cosine from 1 down to the least factor, which it keeps; torch's `CosineAnnealingLR`, which
-/// would rise again.
+/// Cosine annealing from 1 to `min_factor`, like PyTorch's `CosineAnnealingLR` without the rise after the
+/// minimum.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cosine {
-    /// The factor that it ends with.
+    /// Final factor.
     pub min_factor: f64,
-    /// After how many steps (of this schedule, warm-up included) it ends. Unset: with training.
+    /// Number of steps of this schedule, including the warm-up, to the final factor. Unset: all of training.
     pub steps: Option<u64>,
-    /// So many steps of rising, in a straight line, before.
+    /// Number of linear warm-up steps before the schedule.
     pub warmup: u64,
-    /// The share of the learning rate that the warm-up begins with.
+    /// Fraction of the learning rate at the start of the warm-up.
     pub warmup_from: f64,
 }
 
@@ -112,17 +105,15 @@ impl Default for Cosine {
     }
 }
 
-impl Checked for Cosine {
-    fn problem(&self) -> Option<OptionError> {
-        all([is_factor("min_factor", self.min_factor)]).or_else(|| self.warmup().problem())
-    }
-}
-
 impl Curve for Cosine {
     const NAME: &'static str = "cosine";
 
+    fn rules(&self) -> Vec<Rule> {
+        vec![non_negative("min_factor", self.min_factor)]
+    }
+
     fn warmup(&self) -> Warmup {
-        Warmup { ticks: self.warmup, from: self.warmup_from }
+        Warmup { steps: self.warmup, from: self.warmup_from }
     }
 
     fn steps(&self) -> Option<u64> {
@@ -130,36 +121,34 @@ impl Curve for Cosine {
     }
 
     fn at(&self, count: u64, length: Length) -> Result<f64, ScheduleError> {
-        let cosine = (std::f64::consts::PI * length.share(count)?).cos();
+        let cosine = (std::f64::consts::PI * length.fraction(count)?).cos();
         Ok(self.min_factor + (1.0 - self.min_factor) * (1.0 + cosine) / 2.0)
     }
 }
 
-/// The same factor at every step, on top of the last; torch's `ExponentialLR`.
+/// Multiplies the learning rate by `gamma` at each step, like PyTorch's `ExponentialLR`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Exponential {
-    /// What every learning rate is multiplied by at every step of this schedule.
+    /// Multiplicative factor of learning rate decay, per step of this schedule.
     pub gamma: f64,
-    /// So many steps of rising, in a straight line, before.
+    /// Number of linear warm-up steps before the schedule.
     #[serde(default)]
     pub warmup: u64,
-    /// The share of the learning rate that the warm-up begins with.
+    /// Fraction of the learning rate at the start of the warm-up.
     #[serde(default = "warmup_from")]
     pub warmup_from: f64,
-}
-
-impl Checked for Exponential {
-    fn problem(&self) -> Option<OptionError> {
-        all([is_factor("gamma", self.gamma)]).or_else(|| self.warmup().problem())
-    }
 }
 
 impl Curve for Exponential {
     const NAME: &'static str = "exponential";
 
+    fn rules(&self) -> Vec<Rule> {
+        vec![non_negative("gamma", self.gamma)]
+    }
+
     fn warmup(&self) -> Warmup {
-        Warmup { ticks: self.warmup, from: self.warmup_from }
+        Warmup { steps: self.warmup, from: self.warmup_from }
     }
 
     fn at(&self, count: u64, _: Length) -> Result<f64, ScheduleError> {
@@ -167,26 +156,24 @@ impl Curve for Exponential {
     }
 }
 
-/// A straight rise to 1, then a fall with the root of the number of steps: the schedule of the first
-/// transformer ("Noam"), so scaled that its peak is the learning rate itself.
+/// Linear warm-up, then decay with the inverse square root of the step, as for the first transformer
+/// ("Noam"). The peak is the learning rate itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InverseSqrt {
-    /// How many steps of this schedule it rises.
+    /// Number of linear warm-up steps.
     pub warmup: u64,
-}
-
-impl Checked for InverseSqrt {
-    fn problem(&self) -> Option<OptionError> {
-        all([is_counted("warmup", self.warmup)])
-    }
 }
 
 impl Curve for InverseSqrt {
     const NAME: &'static str = "inverse_sqrt";
 
+    fn rules(&self) -> Vec<Rule> {
+        vec![at_least_one("warmup", self.warmup)]
+    }
+
     fn at(&self, count: u64, _: Length) -> Result<f64, ScheduleError> {
-        // The first step is number 1, so that it is not wasted on a learning rate of 0.
+        // Counted from 1, because a learning rate of 0 would waste the first step.
         let passed = (count + 1) as f64 / self.warmup as f64;
         Ok(passed.min(passed.recip().sqrt()))
     }

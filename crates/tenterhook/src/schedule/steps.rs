@@ -1,47 +1,42 @@
-//! Schedules that fall in steps.
+//! Schedules that decay in steps.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::OptionError;
 
-use super::curve::{Curve, Length, Warmup, all, is_counted, is_factor, schedulers, warmup_from};
-use super::{Checked, ScheduleError};
-
-schedulers! { Step MultiStep }
+use super::ScheduleError;
+use super::curve::{Curve, Length, Rule, Warmup, at_least_one, non_negative, warmup_from};
 
 fn tenth() -> f64 {
     0.1
 }
 
-/// The same factor after every so many steps, on top of the last; torch's `StepLR`.
+/// Multiplies the learning rate by `gamma` every `step_size` steps, like PyTorch's `StepLR`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// After every how many steps of this schedule.
+    /// Period of learning rate decay, in steps of this schedule.
     pub step_size: u64,
-    /// What every learning rate is multiplied by then.
+    /// Multiplicative factor of learning rate decay.
     #[serde(default = "tenth")]
     pub gamma: f64,
-    /// So many steps of rising, in a straight line, before.
+    /// Number of linear warm-up steps before the schedule.
     #[serde(default)]
     pub warmup: u64,
-    /// The share of the learning rate that the warm-up begins with.
+    /// Fraction of the learning rate at the start of the warm-up.
     #[serde(default = "warmup_from")]
     pub warmup_from: f64,
-}
-
-impl Checked for Step {
-    fn problem(&self) -> Option<OptionError> {
-        let rules = [is_counted("step_size", self.step_size), is_factor("gamma", self.gamma)];
-        all(rules).or_else(|| self.warmup().problem())
-    }
 }
 
 impl Curve for Step {
     const NAME: &'static str = "step";
 
+    fn rules(&self) -> Vec<Rule> {
+        vec![at_least_one("step_size", self.step_size), non_negative("gamma", self.gamma)]
+    }
+
     fn warmup(&self) -> Warmup {
-        Warmup { ticks: self.warmup, from: self.warmup_from }
+        Warmup { steps: self.warmup, from: self.warmup_from }
     }
 
     fn at(&self, count: u64, _: Length) -> Result<f64, ScheduleError> {
@@ -49,36 +44,33 @@ impl Curve for Step {
     }
 }
 
-/// The same factor at each of these steps, on top of the last; torch's `MultiStepLR`.
+/// Multiplies the learning rate by `gamma` at each of the `milestones`, like PyTorch's `MultiStepLR`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MultiStep {
-    /// After how many steps of this schedule (beyond the warm-up), each time.
+    /// Steps of this schedule at which the learning rate decays, counted from the end of the warm-up.
     pub milestones: Vec<u64>,
-    /// What every learning rate is multiplied by then.
+    /// Multiplicative factor of learning rate decay.
     #[serde(default = "tenth")]
     pub gamma: f64,
-    /// So many steps of rising, in a straight line, before.
+    /// Number of linear warm-up steps before the schedule.
     #[serde(default)]
     pub warmup: u64,
-    /// The share of the learning rate that the warm-up begins with.
+    /// Fraction of the learning rate at the start of the warm-up.
     #[serde(default = "warmup_from")]
     pub warmup_from: f64,
-}
-
-impl Checked for MultiStep {
-    fn problem(&self) -> Option<OptionError> {
-        let empty = OptionError::new("milestones", "`milestones` is empty").fix("name at least one step");
-        all([(!self.milestones.is_empty(), empty), is_factor("gamma", self.gamma)])
-            .or_else(|| self.warmup().problem())
-    }
 }
 
 impl Curve for MultiStep {
     const NAME: &'static str = "multi_step";
 
+    fn rules(&self) -> Vec<Rule> {
+        let empty = OptionError::new("milestones", "`milestones` is empty").fix("name at least one step");
+        vec![(!self.milestones.is_empty(), empty), non_negative("gamma", self.gamma)]
+    }
+
     fn warmup(&self) -> Warmup {
-        Warmup { ticks: self.warmup, from: self.warmup_from }
+        Warmup { steps: self.warmup, from: self.warmup_from }
     }
 
     fn at(&self, count: u64, _: Length) -> Result<f64, ScheduleError> {

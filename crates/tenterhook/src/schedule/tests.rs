@@ -2,15 +2,17 @@
 
 use serde_json::{Value, json};
 
-use super::{Cosine, Plateau, Scheduler, Tick};
+use super::{Cosine, Plateau, ScheduleStep, Scheduler};
 use crate::registry::Registry;
 
 fn made(name: &str, options: Value) -> Result<Box<dyn Scheduler>, String> {
     Registry::default().scheduler(name, options).map_err(|error| error.to_string())
 }
 
-fn factors(scheduler: &mut dyn Scheduler, of: Option<u64>, counts: std::ops::Range<u64>) -> Vec<f64> {
-    counts.map(|count| scheduler.factor(Tick { count, of, metric: None }).expect("it has a factor")).collect()
+fn factors(scheduler: &mut dyn Scheduler, total: Option<u64>, counts: std::ops::Range<u64>) -> Vec<f64> {
+    counts
+        .map(|count| scheduler.factor(ScheduleStep { count, total, metric: None }).expect("it has a factor"))
+        .collect()
 }
 
 fn assert_close(found: &[f64], expected: &[f64], what: &str) {
@@ -141,7 +143,9 @@ fn judged(scheduler: &mut dyn Scheduler, values: &[f64], first: u64) -> Vec<f64>
     let ticks = values.iter().zip(first..);
     ticks
         .map(|(value, count)| {
-            scheduler.factor(Tick { count, of: None, metric: Some(*value) }).expect("it has a factor")
+            scheduler
+                .factor(ScheduleStep { count, total: None, metric: Some(*value) })
+                .expect("it has a factor")
         })
         .collect()
 }
@@ -185,7 +189,7 @@ fn a_plateau_is_judged_as_pytorch_does() {
 }
 
 #[test]
-fn a_resumed_plateau_goes_on_as_if_nothing_had_happened() {
+fn a_resumed_plateau_continues_exactly() {
     for (options, expected) in plateaus() {
         for at in 0..METRICS.len() {
             let mut first = made("plateau", options.clone()).expect("it is made");
@@ -200,16 +204,18 @@ fn a_resumed_plateau_goes_on_as_if_nothing_had_happened() {
 }
 
 #[test]
-fn a_plateau_without_its_metric_says_what_to_do() {
-    let error = Plateau::default().factor(Tick { count: 1, ..Tick::default() }).expect_err("no metric");
+fn a_plateau_without_a_metric_is_an_error_with_its_fix() {
+    let error = Plateau::default()
+        .factor(ScheduleStep { count: 1, ..ScheduleStep::default() })
+        .expect_err("no metric");
     assert!(error.to_string().contains("`monitor`"), "{error}");
 }
 
 #[test]
-fn a_length_that_nobody_knows_is_an_error_with_its_fix() {
+fn an_unknown_length_is_an_error_with_its_fix() {
     for name in ["linear", "cosine", "one_cycle"] {
         let mut schedule = made(name, json!({})).expect("it is made");
-        let error = schedule.factor(Tick::default()).expect_err(name).to_string();
+        let error = schedule.factor(ScheduleStep::default()).expect_err(name).to_string();
         assert!(
             error.contains(name) && error.contains("`steps`") && error.contains("`max_epochs`"),
             "{error}"
@@ -218,7 +224,7 @@ fn a_length_that_nobody_knows_is_an_error_with_its_fix() {
 }
 
 #[test]
-fn options_that_cannot_work_are_refused_from_a_configuration_and_in_code() {
+fn invalid_options_are_refused_in_configurations_and_in_code() {
     for (name, options, hint) in [
         ("cosine", json!({ "min_factor": -1.0 }), "`min_factor = -1` must be a number of 0 or more"),
         ("cosine", json!({ "warmup_from": 2.0 }), "`warmup_from = 2` must be a share between 0 and 1"),
@@ -236,7 +242,8 @@ fn options_that_cannot_work_are_refused_from_a_configuration_and_in_code() {
         assert!(error.contains(hint), "{error}");
     }
     let mut wrong = Cosine { min_factor: f64::NAN, ..Cosine::default() };
-    let error = wrong.factor(Tick { of: Some(3), ..Tick::default() }).expect_err("it cannot work");
+    let error =
+        wrong.factor(ScheduleStep { total: Some(3), ..ScheduleStep::default() }).expect_err("it cannot work");
     assert!(error.to_string().starts_with("`cosine`: `min_factor"), "{error}");
 }
 

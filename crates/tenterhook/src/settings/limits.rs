@@ -1,13 +1,13 @@
-//! What the settings come to: dry runs and overfitting applied, defaults filled in.
+//! The limits of the loops, computed from the settings.
 
 use std::time::Duration;
 
 use tenterhook_core::ClipRule;
 
-use super::{Amount, Check, OnSaveError, Settings};
+use super::{BatchLimit, OnSaveError, Settings, ValInterval};
 use crate::data::Split;
 
-/// The settings as the loops use them.
+/// The settings as used by the loops, with `fast_dev_run`, `overfit_batches` and defaults applied.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     pub(crate) max_epochs: Option<u64>,
@@ -15,7 +15,7 @@ pub(crate) struct Limits {
     pub(crate) max_steps: Option<u64>,
     pub(crate) min_steps: u64,
     pub(crate) max_time: Option<Duration>,
-    pub(crate) val_check: Check,
+    pub(crate) val_check: ValInterval,
     pub(crate) check_val_every_n_epoch: Option<u64>,
     pub(crate) sanity_steps: u64,
     pub(crate) accumulate: u64,
@@ -27,17 +27,17 @@ pub(crate) struct Limits {
     pub(crate) on_save_error: OnSaveError,
     pub(crate) background_saves: bool,
     pub(crate) stall_warning: Duration,
-    train: Amount,
-    val: Amount,
-    test: Amount,
-    predict: Amount,
+    train: BatchLimit,
+    val: BatchLimit,
+    test: BatchLimit,
+    predict: BatchLimit,
 }
 
 fn limit(count: i64) -> Option<u64> {
     u64::try_from(count).ok()
 }
 
-/// Why a limit cannot be applied to the data.
+/// A limit that cannot be applied to the data.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LimitError {
     #[error(
@@ -63,16 +63,16 @@ impl Limits {
     pub(crate) fn of(settings: &Settings) -> Limits {
         let unlimited = settings.max_steps >= 0 || settings.max_time.is_some();
         let max_epochs = settings.max_epochs.unwrap_or(if unlimited { -1 } else { 1000 });
-        // With a least number of steps, a stop asked for before training still trains an epoch.
+        // With `min_steps`, a stop that is requested before training still trains one epoch.
         let min_epochs = settings.min_epochs.unwrap_or(u64::from(settings.min_steps.is_some()));
-        let of = |amount: Option<Amount>| amount.unwrap_or(Amount::ALL);
+        let of = |limit: Option<BatchLimit>| limit.unwrap_or(BatchLimit::ALL);
         let mut limits = Limits {
             max_epochs: limit(max_epochs),
             min_epochs,
             max_steps: limit(settings.max_steps),
             min_steps: settings.min_steps.unwrap_or(0),
             max_time: settings.max_time.map(|time| time.0),
-            val_check: settings.val_check_interval.unwrap_or(Check::Amount(Amount::ALL)),
+            val_check: settings.val_check_interval.unwrap_or(ValInterval::Batches(BatchLimit::ALL)),
             check_val_every_n_epoch: settings.check_val_every_n_epoch,
             sanity_steps: limit(settings.num_sanity_val_steps).unwrap_or(u64::MAX),
             accumulate: settings.accumulate_grad_batches.max(1),
@@ -90,12 +90,12 @@ impl Limits {
             predict: of(settings.limit_predict_batches),
         };
         if limits.fast_dev_run {
-            let few = Amount::Count(settings.fast_dev_run.0);
+            let few = BatchLimit::Count(settings.fast_dev_run.0);
             (limits.train, limits.val, limits.test, limits.predict) = (few, few, few, few);
             limits.max_steps = Some(settings.fast_dev_run.0);
             limits.max_epochs = Some(1);
             limits.sanity_steps = 0;
-            limits.val_check = Check::Amount(Amount::ALL);
+            limits.val_check = ValInterval::Batches(BatchLimit::ALL);
             limits.check_val_every_n_epoch = Some(1);
         }
         if !settings.overfit_batches.is_zero() {
@@ -104,15 +104,15 @@ impl Limits {
         limits
     }
 
-    /// How many micro-batches training lasts at most, when an epoch has so many.
+    /// The maximum number of micro-batches of training, given those of an epoch.
     pub(crate) fn total_batches(&self, epoch: Option<u64>) -> Option<u64> {
         let by_epochs = epoch.zip(self.max_epochs).map(|(epoch, epochs)| epoch.saturating_mul(epochs));
         let by_steps = self.max_steps.map(|steps| steps.saturating_mul(self.accumulate));
         [by_epochs, by_steps].into_iter().flatten().min()
     }
 
-    /// How much of a split to use.
-    pub(crate) fn amount(&self, split: Split) -> Amount {
+    /// The limit of a split.
+    pub(crate) fn batch_limit(&self, split: Split) -> BatchLimit {
         match split {
             Split::Train => self.train,
             Split::Validate => self.val,
@@ -121,13 +121,13 @@ impl Limits {
         }
     }
 
-    /// How many batches of a loader to use; `None` is until it ends.
+    /// The number of batches of a loader to use; `None` means all.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub(crate) fn batches(&self, split: Split, length: Option<u64>) -> Result<Option<u64>, LimitError> {
-        match (self.amount(split), length) {
+        match (self.batch_limit(split), length) {
             (_, Some(0)) => Ok(Some(0)),
-            (Amount::Count(n), length) => Ok(Some(length.map_or(n, |length| length.min(n)))),
-            (Amount::Fraction(fraction), Some(length)) => {
+            (BatchLimit::Count(n), length) => Ok(Some(length.map_or(n, |length| length.min(n)))),
+            (BatchLimit::Fraction(fraction), Some(length)) => {
                 let batches = (length as f64 * fraction) as u64;
                 if batches == 0 && fraction > 0.0 {
                     return Err(LimitError::LessThanOne {
@@ -139,41 +139,42 @@ impl Limits {
                 }
                 Ok(Some(batches))
             }
-            (Amount::Fraction(fraction), None) if fraction < 1.0 => {
+            (BatchLimit::Fraction(fraction), None) if fraction < 1.0 => {
                 Err(LimitError::UnknownLength { key: split.key(), fraction })
             }
-            (Amount::Fraction(_), None) => Ok(None),
+            (BatchLimit::Fraction(_), None) => Ok(None),
         }
     }
 
-    /// After how many batches to validate; `None` is at the end of an epoch of unknown length, or by time.
+    /// The number of batches between validations; `None` if by time, or at the end of an epoch of unknown
+    /// length.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub(crate) fn val_check_batches(&self, epoch: Option<u64>) -> Result<Option<u64>, LimitError> {
         match (self.val_check, epoch) {
-            (Check::Amount(Amount::Count(n)), epoch) => {
+            (ValInterval::Batches(BatchLimit::Count(n)), epoch) => {
                 let validates = !self.val.is_zero() && self.check_val_every_n_epoch.is_some();
                 if let Some(batches) = epoch.filter(|batches| validates && n > *batches) {
                     return Err(LimitError::BeyondEpoch { interval: n, batches });
                 }
                 Ok(Some(n))
             }
-            (Check::Amount(Amount::Fraction(f)), Some(batches)) => {
+            (ValInterval::Batches(BatchLimit::Fraction(f)), Some(batches)) => {
                 Ok(Some(((batches as f64 * f) as u64).max(1)))
             }
-            (Check::Amount(Amount::Fraction(fraction)), None) if fraction < 1.0 => {
+            (ValInterval::Batches(BatchLimit::Fraction(fraction)), None) if fraction < 1.0 => {
                 Err(LimitError::UnknownEpoch { fraction })
             }
-            (Check::Amount(Amount::Fraction(_)), None) | (Check::Time(_), _) => Ok(None),
+            (ValInterval::Batches(BatchLimit::Fraction(_)), None) | (ValInterval::Time(_), _) => Ok(None),
         }
     }
 
-    /// Whether validation comes exactly when an epoch's batches are done. As in Lightning, the count 1
-    /// is taken for the whole epoch here, though it validates after every batch.
+    /// Whether validation runs exactly at the end of an epoch. As in Lightning, the count 1 counts as the
+    /// whole epoch here, although it validates after each batch.
     pub(crate) fn validates_at_epoch_end(&self) -> bool {
         match self.val_check {
-            Check::Amount(Amount::Fraction(f)) => f >= 1.0,
-            Check::Amount(Amount::Count(n)) => n == 1,
-            Check::Time(_) => false,
+            ValInterval::Batches(BatchLimit::Fraction(f)) => f >= 1.0,
+            ValInterval::Batches(BatchLimit::Count(n)) => n == 1,
+            ValInterval::Time(_) => false,
         }
     }
 }

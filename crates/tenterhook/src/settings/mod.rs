@@ -1,4 +1,4 @@
-//! The trainer's settings, under Lightning's names, and what they come to.
+//! The settings of the trainer, with Lightning's names.
 
 pub(crate) mod lightning;
 mod limits;
@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::{ClipRule, TimeSpan};
 
 pub(crate) use limits::Limits;
-pub use units::{Amount, Share, Switch};
+pub use units::{BatchLimit, FastDevRun, Percent};
 
 use crate::config::Problem;
 
-/// The `[trainer]` table. What is not set has Lightning's default.
+/// The `[trainer]` table. The defaults are those of Lightning.
 ///
 /// ```
 /// use tenterhook::Settings;
@@ -23,140 +23,144 @@ use crate::config::Problem;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Epochs to train at most; -1 is no limit. Unset: 1000, or no limit when `max_steps` or `max_time` is set.
+    /// Stop training after this number of epochs; -1 means no limit. Unset: 1000, or no limit if `max_steps`
+    /// or `max_time` is set.
     #[schemars(example = 10, range(min = -1))]
     #[schemars(extend("x-harmless-change" = true))]
     pub max_epochs: Option<i64>,
-    /// Epochs to train before a request to stop is heeded.
+    /// Force training for at least this number of epochs, even if a hook requests a stop.
     #[schemars(example = 1)]
     #[schemars(extend("x-harmless-change" = true))]
     pub min_epochs: Option<u64>,
-    /// Optimizer steps to train at most; -1 is no limit.
+    /// Stop training after this number of optimizer steps; -1 means no limit.
     #[schemars(range(min = -1), extend("x-harmless-change" = true))]
     pub max_steps: i64,
-    /// Optimizer steps to train before a request to stop is heeded.
+    /// Force training for at least this number of optimizer steps, even if a hook requests a stop.
     #[schemars(example = 100)]
     #[schemars(extend("x-harmless-change" = true))]
     pub min_steps: Option<u64>,
-    /// Wall time to train at most, all parts of a resumed run together: `"90 min"`, `"1h 30m"` or `"DD:HH:MM:SS"`.
+    /// Stop training after this wall time, summed over all parts of a resumed run: `"90 min"`, `"1h 30m"` or
+    /// `"DD:HH:MM:SS"`.
     #[schemars(example = &"00:12:00:00")]
     #[schemars(extend("x-harmless-change" = true))]
     pub max_time: Option<TimeSpan>,
-    /// How much of each epoch to train on: a count of batches, or a fraction.
+    /// Limit of training batches per epoch: a number of batches, or a fraction.
     #[schemars(example = 1.0)]
-    pub limit_train_batches: Option<Amount>,
-    /// How much to validate on; 0 turns validation off.
-    #[schemars(example = 1.0)]
-    #[schemars(extend("x-harmless-change" = true))]
-    pub limit_val_batches: Option<Amount>,
-    /// How much to test on.
+    pub limit_train_batches: Option<BatchLimit>,
+    /// Limit of validation batches: a number of batches, or a fraction; 0 turns validation off.
     #[schemars(example = 1.0)]
     #[schemars(extend("x-harmless-change" = true))]
-    pub limit_test_batches: Option<Amount>,
-    /// How much to predict.
+    pub limit_val_batches: Option<BatchLimit>,
+    /// Limit of test batches: a number of batches, or a fraction.
     #[schemars(example = 1.0)]
     #[schemars(extend("x-harmless-change" = true))]
-    pub limit_predict_batches: Option<Amount>,
-    /// Train and validate on the same few batches every epoch, to see whether the model can overfit them.
-    pub overfit_batches: Amount,
-    /// A dry run over so many batches of everything (`true` is 1): nothing is saved or stopped early.
-    pub fast_dev_run: Switch,
-    /// When to validate: a fraction of the epoch, a count of batches, or a time.
+    pub limit_test_batches: Option<BatchLimit>,
+    /// Limit of prediction batches: a number of batches, or a fraction.
     #[schemars(example = 1.0)]
     #[schemars(extend("x-harmless-change" = true))]
-    pub val_check_interval: Option<Check>,
-    /// Validate in every so many epochs. Unset (`"none"`): `val_check_interval` counts batches across epochs.
+    pub limit_predict_batches: Option<BatchLimit>,
+    /// Overfit a number or fraction of batches: train and validate on the same batches in each epoch.
+    pub overfit_batches: BatchLimit,
+    /// Dry run to find errors: use this number of batches (`true` is 1) in each loop. Nothing is saved, and
+    /// training does not stop early.
+    pub fast_dev_run: FastDevRun,
+    /// Interval of validation: a fraction of the epoch, a number of batches, or a time. Unset: 1.0.
+    #[schemars(example = 1.0)]
+    #[schemars(extend("x-harmless-change" = true))]
+    pub val_check_interval: Option<ValInterval>,
+    /// Perform validation every `n` epochs. If `"none"`, `val_check_interval` counts batches across epochs.
     #[serde(with = "units::none_or")]
     #[schemars(with = "units::CountOrNone")]
     #[schemars(extend("x-harmless-change" = true))]
     pub check_val_every_n_epoch: Option<u64>,
-    /// Validation batches to try before training; -1 is all.
+    /// Number of validation batches to run as a sanity check before training; -1 means all.
     #[schemars(range(min = -1), extend("x-harmless-change" = true))]
     pub num_sanity_val_steps: i64,
-    /// Micro-batches per optimizer step.
+    /// Number of micro-batches whose gradients are accumulated for each optimizer step.
     #[schemars(range(min = 1))]
     pub accumulate_grad_batches: u64,
-    /// Clip gradients above this. A norm that is NaN makes all of them NaN. With Burn the norm is computed in 32
-    /// bits, and 1e-6 is added to it.
+    /// Maximum norm or value of gradients; larger ones are clipped. A NaN norm makes all gradients NaN. With
+    /// Burn, the norm is computed in 32 bits, and 1e-6 is added to it. Unset: no clipping.
     #[schemars(example = 1.0, range(min = 0.0))]
     pub gradient_clip_val: Option<f64>,
-    /// What is compared with it: `norm` or `value`.
+    /// Gradient clipping algorithm: `norm` clips by global norm, `value` clips each value. Unset: `norm`.
     #[schemars(example = &"norm")]
     pub gradient_clip_algorithm: Option<ClipAlgorithm>,
-    /// Optimizer steps between two readings of the loss; 0 reads it at the end of an epoch only.
+    /// Log the training loss every `n` optimizer steps; 0 logs it only at the end of an epoch.
     #[schemars(extend("x-harmless-change" = true))]
     pub log_every_n_steps: u64,
-    /// Note in `updates.jsonl` of the run directory which update hook changed which gradient, and by how much. It
-    /// reads every touched gradient before and after; one that is left as it was, to the bit, is not noted.
+    /// Record in `updates.jsonl` of the run directory which update hook changed which gradient, and by how
+    /// much. This reads each affected gradient before and after the hook; unchanged gradients are not
+    /// recorded.
     #[schemars(extend("x-harmless-change" = true))]
     pub trace_updates: bool,
-    /// Keep account of what hooks cost: how often each is called, how long that takes, and what it makes the engine
-    /// hand over; the run ends with a table of it. A delivery takes about twice as long for it, tens of nanoseconds.
-    /// Budgets of hooks need it.
+    /// Account for the cost of hooks: number of calls, time, and tensors read from the engine. A table is
+    /// printed at the end of the run. Roughly doubles the time to deliver an event, by tens of nanoseconds.
+    /// Required for `budget`.
     #[schemars(extend("x-harmless-change" = true))]
     pub account_hooks: bool,
-    /// The seed of everything random.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Only algorithms that give the same result every time.
+    /// Use deterministic algorithms only.
     pub deterministic: bool,
-    /// What happens when a checkpoint cannot be written: `stop` fails the run, `warn` tells and goes on, `retry`
-    /// tries a few times more, then tells and goes on. Older checkpoints stay in any case.
+    /// Action when a checkpoint cannot be written: `stop` fails the run, `warn` reports it and continues,
+    /// `retry` retries with exponential backoff before it reports and continues. Older checkpoints are kept
+    /// in any case.
     #[schemars(extend("x-harmless-change" = true))]
     pub on_save_error: OnSaveError,
-    /// Write checkpoints on a thread of their own while training goes on. Off, training waits for each of them.
+    /// Write checkpoints in a background thread. If false, training waits for each checkpoint.
     #[schemars(extend("x-harmless-change" = true))]
     pub background_saves: bool,
-    /// How long the program may take to end in good order after a signal, an emergency checkpoint included; then it
-    /// ends at once, and what was saved stays.
+    /// Time limit for a graceful shutdown after a signal, including an emergency checkpoint. After that the
+    /// program ends at once; what is saved stays.
     #[schemars(extend("x-harmless-change" = true))]
     pub shutdown_timeout: TimeSpan,
-    /// How long a loader may keep training waiting for a batch before that is told, with its name; again whenever the
-    /// wait has doubled. `"0 s"` never tells.
+    /// Report a data loader that training has waited for this long, and again each time the wait has doubled.
+    /// `"0 s"` turns the report off.
     #[schemars(extend("x-harmless-change" = true))]
     pub stall_warning: TimeSpan,
-    /// Keep the backtrace of every kind of failure: it stands in `events.jsonl`, and on the console when it ends the
-    /// run.
+    /// Record backtraces of failures in `events.jsonl`, and print that of the failure that ends the run.
     #[schemars(extend("x-harmless-change" = true))]
     pub debug: bool,
-    /// Build the model also if it is estimated to need more memory than this machine has.
+    /// Build the model even if its estimated memory exceeds that of this machine.
     #[schemars(extend("x-harmless-change" = true))]
     pub allow_large: bool,
 }
 
-/// What happens when a checkpoint cannot be written.
+/// The action when a checkpoint cannot be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnSaveError {
-    /// The run goes on.
+    /// Report it and continue.
     Warn,
-    /// It is tried again a few times, ever later; then the run goes on.
+    /// Retry with exponential backoff, then report it and continue.
     Retry,
-    /// The run fails.
+    /// Fail the run.
     #[default]
     Stop,
 }
 
-/// When to validate.
+/// The interval of validation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     untagged,
     expecting = "when to validate is a count of batches, a fraction from 0.0 to 1.0, or a time such as \"30 min\""
 )]
-pub enum Check {
-    /// After so many batches, or so much of the epoch.
-    Amount(Amount),
-    /// After so much time.
+pub enum ValInterval {
+    /// In batches, or as a fraction of the epoch.
+    Batches(BatchLimit),
+    /// In wall time.
     Time(TimeSpan),
 }
 
-/// What is compared with `gradient_clip_val`.
+/// The gradient clipping algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ClipAlgorithm {
-    /// The norm of all gradients together.
+    /// Clip by the global norm.
     #[default]
     Norm,
-    /// Each value.
+    /// Clip each value.
     Value,
 }
 
@@ -172,8 +176,8 @@ impl Default for Settings {
             limit_val_batches: None,
             limit_test_batches: None,
             limit_predict_batches: None,
-            overfit_batches: Amount::Count(0),
-            fast_dev_run: Switch(0),
+            overfit_batches: BatchLimit::Count(0),
+            fast_dev_run: FastDevRun(0),
             val_check_interval: None,
             check_val_every_n_epoch: Some(1),
             num_sanity_val_steps: 2,
@@ -196,11 +200,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Everything that is wrong with them, each with the key it is about.
+    /// All problems of the settings, with their keys.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         let no_validation = "to turn validation off, set `limit_val_batches = 0`";
-        let by_fraction = matches!(self.val_check_interval, Some(Check::Amount(Amount::Fraction(_))));
+        let by_fraction =
+            matches!(self.val_check_interval, Some(ValInterval::Batches(BatchLimit::Fraction(_))));
         let rules = [
             (self.max_epochs.is_some_and(|n| n < -1), "max_epochs", "must be -1 (no limit), 0 or more", ""),
             (self.max_steps < -1, "max_steps", "must be -1 (no limit), 0 or more", ""),
@@ -213,7 +218,7 @@ impl Settings {
                 no_validation,
             ),
             (
-                self.val_check_interval == Some(Check::Amount(Amount::Count(0))),
+                self.val_check_interval == Some(ValInterval::Batches(BatchLimit::Count(0))),
                 "val_check_interval",
                 "must not be 0",
                 no_validation,
@@ -222,7 +227,7 @@ impl Settings {
                 self.gradient_clip_val
                     .is_some_and(|value| !(value.is_finite() && value >= 0.0) || vanishes(value)),
                 "gradient_clip_val",
-                "must be a number of 0 or more, and not so small that it is none in 32 bits",
+                "must be a number of 0 or more, and not so small that it is 0 in 32 bits",
                 "",
             ),
             (
@@ -250,7 +255,7 @@ impl Settings {
     }
 }
 
-/// Whether there is nothing left of a number in 32 bits, as gradients are.
+/// Whether a positive number is 0 in 32 bits, the type of gradients.
 #[allow(clippy::cast_possible_truncation)]
 fn vanishes(value: f64) -> bool {
     value > 0.0 && value as f32 <= 0.0
@@ -265,12 +270,12 @@ mod tests {
     }
 
     #[test]
-    fn a_count_and_a_fraction_are_told_apart_by_how_they_are_written() {
+    fn counts_and_fractions_differ_by_the_decimal_point() {
         let settings = read("limit_train_batches = 1\nlimit_val_batches = 1.0\nval_check_interval = 0.25")
             .expect("it reads");
-        assert_eq!(settings.limit_train_batches, Some(Amount::Count(1)));
-        assert_eq!(settings.limit_val_batches, Some(Amount::Fraction(1.0)));
-        assert_eq!(settings.val_check_interval, Some(Check::Amount(Amount::Fraction(0.25))));
+        assert_eq!(settings.limit_train_batches, Some(BatchLimit::Count(1)));
+        assert_eq!(settings.limit_val_batches, Some(BatchLimit::Fraction(1.0)));
+        assert_eq!(settings.val_check_interval, Some(ValInterval::Batches(BatchLimit::Fraction(0.25))));
     }
 
     #[test]
@@ -287,8 +292,8 @@ mod tests {
         let settings = Settings {
             max_time: Some("00:01:30:00".parse().expect("a time")),
             check_val_every_n_epoch: None,
-            fast_dev_run: Switch(3),
-            overfit_batches: Amount::Fraction(0.5),
+            fast_dev_run: FastDevRun(3),
+            overfit_batches: BatchLimit::Fraction(0.5),
             ..Settings::default()
         };
         let json = serde_json::to_string(&settings).expect("writes");
@@ -298,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_values_are_all_named_at_once() {
+    fn all_invalid_values_are_reported_at_once() {
         let settings = read(
             "max_epochs = -2\nmax_steps = -5\naccumulate_grad_batches = 0\nval_check_interval = 0.5\n\
              check_val_every_n_epoch = \"none\"\ngradient_clip_val = -1.0",
@@ -312,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn values_out_of_range_do_not_read() {
+    fn values_out_of_range_are_refused() {
         for (text, hint) in [
             ("limit_train_batches = 1.5", "from 0.0 to 1.0"),
             ("limit_val_batches = -1", "0 or more"),

@@ -1,4 +1,4 @@
-//! Values with a unit or with two meanings, and how they are written.
+//! Types of settings that are written with a unit or in several forms.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,60 +7,61 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// How much of something: a count when written as a whole number, a fraction when written with a point.
+/// A number of batches, written as a whole number, or a fraction of all batches, written with a decimal
+/// point.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Amount {
-    /// So many batches.
+pub enum BatchLimit {
+    /// A number of batches.
     Count(u64),
-    /// So much of them, from 0 to 1.
+    /// A fraction, from 0 to 1.
     Fraction(f64),
 }
 
-impl Amount {
-    /// Everything.
-    pub const ALL: Amount = Amount::Fraction(1.0);
+impl BatchLimit {
+    /// All batches.
+    pub const ALL: BatchLimit = BatchLimit::Fraction(1.0);
 
-    /// Whether it is nothing at all.
+    /// Whether it allows no batch.
     #[must_use]
     pub fn is_zero(self) -> bool {
         match self {
-            Amount::Count(n) => n == 0,
-            Amount::Fraction(f) => f <= 0.0,
+            BatchLimit::Count(n) => n == 0,
+            BatchLimit::Fraction(f) => f <= 0.0,
         }
     }
 }
 
-impl Serialize for Amount {
+impl Serialize for BatchLimit {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Amount::Count(n) => serializer.serialize_u64(*n),
-            Amount::Fraction(f) => serializer.serialize_f64(*f),
+            BatchLimit::Count(n) => serializer.serialize_u64(*n),
+            BatchLimit::Fraction(f) => serializer.serialize_f64(*f),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for Amount {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Amount, D::Error> {
+impl<'de> Deserialize<'de> for BatchLimit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BatchLimit, D::Error> {
         struct Reader;
         impl Visitor<'_> for Reader {
-            type Value = Amount;
+            type Value = BatchLimit;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a count of 0 or more, or a fraction from 0.0 to 1.0")
             }
-            fn visit_u64<E: Error>(self, n: u64) -> Result<Amount, E> {
-                Ok(Amount::Count(n))
+            fn visit_u64<E: Error>(self, n: u64) -> Result<BatchLimit, E> {
+                Ok(BatchLimit::Count(n))
             }
-            fn visit_i64<E: Error>(self, n: i64) -> Result<Amount, E> {
+            fn visit_i64<E: Error>(self, n: i64) -> Result<BatchLimit, E> {
                 u64::try_from(n)
-                    .map(Amount::Count)
+                    .map(BatchLimit::Count)
                     .map_err(|_| E::invalid_value(Unexpected::Signed(n), &self))
             }
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-            fn visit_f64<E: Error>(self, f: f64) -> Result<Amount, E> {
+            fn visit_f64<E: Error>(self, f: f64) -> Result<BatchLimit, E> {
                 match f {
-                    f if (0.0..=1.0).contains(&f) => Ok(Amount::Fraction(f)),
+                    f if (0.0..=1.0).contains(&f) => Ok(BatchLimit::Fraction(f)),
                     // As in Lightning, 2.0 is the count 2.
-                    f if f > 1.0 && f.fract() == 0.0 && f < 1e15 => Ok(Amount::Count(f as u64)),
+                    f if f > 1.0 && f.fract() == 0.0 && f < 1e15 => Ok(BatchLimit::Count(f as u64)),
                     f => Err(E::invalid_value(Unexpected::Float(f), &self)),
                 }
             }
@@ -69,11 +70,11 @@ impl<'de> Deserialize<'de> for Amount {
     }
 }
 
-/// Off, on, or on for so many: `false`, `true` or a count.
+/// The number of batches of a dry run: `false`, `true` (1) or a count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Switch(pub u64);
+pub struct FastDevRun(pub u64);
 
-impl Switch {
+impl FastDevRun {
     /// Whether it is on.
     #[must_use]
     pub fn is_on(self) -> bool {
@@ -81,7 +82,7 @@ impl Switch {
     }
 }
 
-impl Serialize for Switch {
+impl Serialize for FastDevRun {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
             0 => serializer.serialize_bool(false),
@@ -90,82 +91,72 @@ impl Serialize for Switch {
     }
 }
 
-impl<'de> Deserialize<'de> for Switch {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Switch, D::Error> {
+impl<'de> Deserialize<'de> for FastDevRun {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FastDevRun, D::Error> {
         struct Reader;
         impl Visitor<'_> for Reader {
-            type Value = Switch;
+            type Value = FastDevRun;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("true, false, or a count of batches of 0 or more")
             }
-            fn visit_bool<E: Error>(self, on: bool) -> Result<Switch, E> {
-                Ok(Switch(u64::from(on)))
+            fn visit_bool<E: Error>(self, on: bool) -> Result<FastDevRun, E> {
+                Ok(FastDevRun(u64::from(on)))
             }
-            fn visit_u64<E: Error>(self, n: u64) -> Result<Switch, E> {
-                Ok(Switch(n))
+            fn visit_u64<E: Error>(self, n: u64) -> Result<FastDevRun, E> {
+                Ok(FastDevRun(n))
             }
-            fn visit_i64<E: Error>(self, n: i64) -> Result<Switch, E> {
-                u64::try_from(n).map(Switch).map_err(|_| E::invalid_value(Unexpected::Signed(n), &self))
+            fn visit_i64<E: Error>(self, n: i64) -> Result<FastDevRun, E> {
+                u64::try_from(n).map(FastDevRun).map_err(|_| E::invalid_value(Unexpected::Signed(n), &self))
             }
         }
         deserializer.deserialize_any(Reader)
     }
 }
 
-/// A share of the time, above 0 and at most all of it: written in per cent, as in `"2%"`.
+/// A percentage above 0 and at most 100, such as `"2%"`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Share(f64);
+pub struct Percent(f64);
 
-impl Share {
-    /// Of 1.
+impl Percent {
+    /// As a fraction of 1.
     #[must_use]
     pub fn of_one(self) -> f64 {
         self.0
     }
 }
 
-impl FromStr for Share {
+impl FromStr for Percent {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Share, String> {
+    fn from_str(text: &str) -> Result<Percent, String> {
         let number = text.trim().strip_suffix('%').map(str::trim_end).unwrap_or_default();
         let plain = number.chars().all(|sign| sign.is_ascii_digit() || sign == '.');
         match number.parse::<f64>() {
-            Ok(percent) if plain && percent > 0.0 && percent <= 100.0 => Ok(Share(percent / 100.0)),
-            Ok(_) if plain => Err(format!("`{text}` is not above 0% and at most 100%; {SHARE}")),
-            _ => Err(format!("`{text}` is no share of the time; {SHARE}")),
+            Ok(percent) if plain && percent > 0.0 && percent <= 100.0 => Ok(Percent(percent / 100.0)),
+            Ok(_) if plain => Err(format!("`{text}` is not above 0% and at most 100%; {PERCENT_EXAMPLE}")),
+            _ => Err(format!("`{text}` is not a share of the time; {PERCENT_EXAMPLE}")),
         }
     }
 }
 
-const SHARE: &str = "write for example \"2%\"";
+const PERCENT_EXAMPLE: &str = "write for example \"2%\"";
 
-impl fmt::Display for Share {
+impl fmt::Display for Percent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Per cent that were divided by 100 come back with an error in their last digits.
+        // Division by 100 leaves an error in the last digits.
         write!(f, "{}%", (self.0 * 1e14).round() / 1e12)
     }
 }
 
-impl Serialize for Share {
+impl Serialize for Percent {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Share {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Share, D::Error> {
-        struct Reader;
-        impl Visitor<'_> for Reader {
-            type Value = Share;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a share of the time in per cent, such as \"2%\"")
-            }
-            fn visit_str<E: Error>(self, text: &str) -> Result<Share, E> {
-                text.parse().map_err(E::custom)
-            }
-        }
-        deserializer.deserialize_str(Reader)
+impl<'de> Deserialize<'de> for Percent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Percent, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(Error::custom)
     }
 }
 
@@ -182,29 +173,29 @@ macro_rules! schema {
     };
 }
 
-schema!(Amount, {
-    "description": "A count when written as a whole number, a fraction from 0.0 to 1.0 when written with a point.",
+schema!(BatchLimit, {
+    "description": "A number of batches, written as a whole number, or a fraction from 0.0 to 1.0, written with a decimal point.",
     "anyOf": [
         { "type": "integer", "minimum": 0 },
         { "type": "number", "minimum": 0.0, "maximum": 1.0 },
     ],
 });
-schema!(Switch, {
-    "description": "`true`, `false`, or a count.",
+schema!(FastDevRun, {
+    "description": "`true`, `false`, or a number of batches.",
     "anyOf": [{ "type": "boolean" }, { "type": "integer", "minimum": 0 }],
 });
-schema!(Share, {
-    "description": "A share of the time in per cent, such as `\"2%\"`.",
+schema!(Percent, {
+    "description": "A percentage of the time, such as `\"2%\"`.",
     "type": "string",
     "pattern": "^\\s*(0*100(\\.0*)?|0*[1-9][0-9]?(\\.[0-9]*)?|0*\\.[0-9]*[1-9][0-9]*)\\s*%\\s*$",
 });
 
-/// How `none_or` is written, for the schema.
+/// The schema of `none_or`.
 pub(super) struct CountOrNone;
 
 schema!(CountOrNone, { "anyOf": [{ "type": "integer", "minimum": 1 }, { "const": "none" }] });
 
-/// A count that can be unset: `"none"` in TOML, which has no null.
+/// A count or `"none"`, because TOML has no null.
 pub(super) mod none_or {
     use super::{Deserializer, Error, Serializer, Unexpected, Visitor, fmt};
 

@@ -1,10 +1,10 @@
-//! The bytes of a tensor, wherever they lie.
+//! The bytes of a tensor, owned by any type.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Bytes that do not change any more. Clones share them, and whoever owns them may be anybody: an engine hands over a
-/// tensor's memory as it is.
+/// Immutable, shared bytes. They can have any owner, so that an engine can hand over a tensor's memory
+/// without a copy.
 ///
 /// ```
 /// use tenterhook::tensors::Bytes;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Bytes(Arc<dyn Owner>);
 
-/// Whoever can own bytes.
+/// An owner of bytes.
 trait Owner: Send + Sync {
     fn bytes(&self) -> &[u8];
 }
@@ -28,7 +28,7 @@ impl<T: Deref<Target = [u8]> + Send + Sync> Owner for T {
 }
 
 impl Bytes {
-    /// The bytes that this one owns, without a copy.
+    /// The bytes of this owner, without a copy.
     pub fn owned_by(owner: impl Deref<Target = [u8]> + Send + Sync + 'static) -> Bytes {
         Bytes(Arc::new(owner))
     }

@@ -1,10 +1,12 @@
-//! The toy's data: a few fixed points of a plane.
+//! The data of the toy: a few fixed points of a plane.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tenterhook_core::{BoxError, NamedTensors, TensorSource, World};
 
 use crate::data::{BatchData, DataModule, Loader, Loaders, Split};
 
-/// Samples of the toy's problem: two inputs and the output.
+/// A batch of the toy's data: samples of two inputs and one output.
 #[derive(Clone, Debug, Default)]
 pub struct ToyBatch {
     pub(super) samples: Vec<([f32; 2], f32)>,
@@ -33,7 +35,8 @@ impl BatchData for ToyBatch {
 }
 
 /// Data for the toy: `y = 2·x0 − 3·x1 + 0.5` on a few fixed points.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
 pub struct ToyData {
     /// Batches of each training loader.
     pub train: Vec<u64>,
@@ -44,8 +47,10 @@ pub struct ToyData {
     /// Batches of each prediction loader.
     pub predict: Vec<u64>,
     /// Whether the training loaders know their length.
+    #[serde(skip)]
     pub sized: bool,
-    /// Which part of each batch it gives.
+    /// The rank, and the number of ranks.
+    #[serde(skip)]
     pub world: World,
 }
 
@@ -112,7 +117,7 @@ impl Loader<ToyBatch> for ToyLoader {
         }
         let start = self.next * 4;
         self.next += 1;
-        // Each rank has as many of the four as the others, to within one.
+        // The four samples are split evenly among the ranks.
         let World { rank, size, .. } = self.world;
         let part = 4 * rank as u64 / size as u64..4 * (rank as u64 + 1) / size as u64;
         let samples = part.map(|i| start + i).map(|i| {

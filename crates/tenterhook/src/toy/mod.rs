@@ -1,6 +1,5 @@
-//! A toy module with plain numbers, that trains under the same loops as any other: `y = w·x + b`.
-//!
-//! For trying out hooks, for examples and tests. No tensor engine is needed.
+//! A toy module, the linear model `y = w·x + b` in plain numbers, for examples and tests of hooks. It needs
+//! no tensor engine.
 
 // Settings are 64-bit, the toy's numbers 32-bit.
 #![allow(clippy::cast_possible_truncation)]
@@ -13,11 +12,12 @@ mod tests;
 use tenterhook_core::plan::DeclaredMetric;
 use tenterhook_core::tensor::ReadScalar;
 use tenterhook_core::{
-    ClipRule, GradientsMut, Lr, ModelView, NamedTensors, OptimizerSource, ParamGroup, Phase, TensorSource,
+    ClipRule, GradientsMut, LrChange, ModelView, NamedTensors, OptimizerSource, ParamGroup, Phase,
+    TensorSource,
 };
 
 pub use data::{ToyBatch, ToyData};
-pub use task::{ToyDataOptions, ToyOptimizerOptions, ToyOptions, ToyTask};
+pub use task::{ToyOptimizerOptions, ToyOptions, ToyTask};
 
 use crate::cx::Cx;
 use crate::module::{
@@ -25,11 +25,11 @@ use crate::module::{
 };
 use crate::tensors::TensorMap;
 
-/// The loss of the toy, with the gradient it will propagate back.
+/// The loss of the toy, with its gradient.
 #[derive(Clone, Debug)]
 pub struct ToyLoss {
     value: f64,
-    /// Of `weight` and `bias`.
+    /// The gradient of `weight` and that of `bias`.
     gradient: [Vec<f32>; 2],
 }
 
@@ -40,19 +40,19 @@ impl ReadScalar for ToyLoss {
 }
 
 impl From<f64> for ToyLoss {
-    /// A number that nothing depends on.
+    /// A constant.
     fn from(value: f64) -> ToyLoss {
         ToyLoss { value, gradient: Default::default() }
     }
 }
 
-/// A linear model, trained by plain gradient descent.
+/// A linear model, trained by gradient descent.
 #[derive(Clone, Debug)]
 pub struct Toy {
-    /// `weight`, and apart from it `bias`, so that each can have an optimizer of its own.
+    /// `weight` and `bias`, each of which can have its own optimizer.
     params: NamedTensors,
     gradients: NamedTensors,
-    /// The gradients by optimizer, when there are two.
+    /// The gradients of each optimizer, if there are two.
     apart: Vec<NamedTensors>,
     optimizers: ToyOptimizers,
     schedulers: Vec<SchedulerPlan>,
@@ -71,7 +71,7 @@ impl Default for Toy {
 }
 
 impl Toy {
-    /// A toy with one optimizer for everything, or two: for the weights and for the bias.
+    /// A toy with one optimizer, or with two: for the weights and for the bias.
     #[must_use]
     pub fn new(optimizers: usize) -> Toy {
         let params = NamedTensors::from([("weight", vec![0.0; 2]), ("bias", vec![0.0])]);
@@ -85,14 +85,14 @@ impl Toy {
         Toy { gradients: params.clone(), params, apart, optimizers, schedulers: Vec::new() }
     }
 
-    /// The same with another learning rate than 0.1.
+    /// Sets the learning rate. The default is 0.1.
     #[must_use]
     pub fn with_lr(mut self, lr: f64) -> Toy {
         self.optimizers.lrs.fill(lr);
         self
     }
 
-    /// The same with a scheduler that lowers the learning rates by a tenth.
+    /// Adds a scheduler that multiplies the learning rates by 0.9.
     #[must_use]
     pub fn with_scheduler(mut self, scheduler: SchedulerPlan) -> Toy {
         self.schedulers.push(scheduler);
@@ -126,7 +126,7 @@ impl Toy {
         batch.samples.iter().map(|([x0, x1], _)| weight[0] * x0 + weight[1] * x1 + bias).collect()
     }
 
-    /// Its activations: `linear.product`, before the bias, and `prediction`.
+    /// Shows the activations `linear.product`, before the bias, and `prediction`.
     fn show(&self, batch: &ToyBatch, cx: &mut Cx<'_, Self>) {
         let bias = self.param("bias")[0];
         cx.scope("linear", |cx| {
@@ -140,14 +140,14 @@ impl Toy {
         if self.apart.is_empty() { 0..2 } else { optimizer..optimizer + 1 }
     }
 
-    /// Brings the gradients by optimizer in line with all of them.
+    /// Copies the gradients to those of each optimizer.
     fn sync_apart(&mut self) {
         for (index, part) in self.apart.iter_mut().enumerate() {
             part.replace(0, self.gradients.at(index));
         }
     }
 
-    /// Brings all gradients in line with those by optimizer, which hooks may have changed.
+    /// Copies the gradients of each optimizer, which hooks may have changed, to the gradients.
     fn gather(&mut self) {
         for (index, part) in self.apart.iter().enumerate() {
             self.gradients.replace(index, part.at(0));
@@ -300,11 +300,11 @@ impl Module for Toy {
         self.optimizers.lrs[optimizer]
     }
 
-    fn change_lr(&mut self, optimizer: usize, change: Lr) -> ModuleResult {
+    fn change_lr(&mut self, optimizer: usize, change: LrChange) -> ModuleResult {
         let lr = self.optimizers.lrs.get_mut(optimizer).ok_or("there is no such optimizer")?;
         *lr = match change {
-            Lr::Set(value) => value,
-            Lr::Scale(factor) => *lr * factor,
+            LrChange::Set(value) => value,
+            LrChange::Scale(factor) => *lr * factor,
         };
         Ok(())
     }

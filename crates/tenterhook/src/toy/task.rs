@@ -1,11 +1,11 @@
-//! The toy as a task that a configuration can name.
+//! The toy as a task: `task = "toy"`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Toy, ToyData};
-use crate::task::{Build, Problem, Task};
+use crate::task::{BuildContext, Problem, Task};
 
 /// The toy problem, a plane through a few fixed points, as a task: `task = "toy"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,46 +15,25 @@ pub struct ToyTask;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ToyOptions {
-    /// The toy's optimizers.
+    /// The optimizers.
     pub optimizer: ToyOptimizerOptions,
-    /// The toy's data: how many batches there are, of four samples each.
-    pub data: ToyDataOptions,
+    /// The data: the number of batches, of four samples each.
+    pub data: ToyData,
 }
 
-/// How the toy is optimised.
+/// The optimizer options of [`ToyTask`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ToyOptimizerOptions {
     /// The learning rate.
     pub lr: f64,
-    /// 1 for everything, or 2: one for the weights and one for the bias.
+    /// The number of optimizers: 1, or 2 (one for the weights and one for the bias).
     pub count: usize,
-}
-
-/// How much data the toy has.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct ToyDataOptions {
-    /// Batches of each training loader.
-    pub train: Vec<u64>,
-    /// Batches of each validation loader.
-    pub validate: Vec<u64>,
-    /// Batches of each test loader.
-    pub test: Vec<u64>,
-    /// Batches of each prediction loader.
-    pub predict: Vec<u64>,
 }
 
 impl Default for ToyOptimizerOptions {
     fn default() -> ToyOptimizerOptions {
         ToyOptimizerOptions { lr: 0.1, count: 1 }
-    }
-}
-
-impl Default for ToyDataOptions {
-    fn default() -> ToyDataOptions {
-        let ToyData { train, validate, test, predict, .. } = ToyData::default();
-        ToyDataOptions { train, validate, test, predict }
     }
 }
 
@@ -75,7 +54,7 @@ impl Task for ToyTask {
         "[trainer]\nmax_epochs = 30\n"
     }
 
-    fn build(&self, options: ToyOptions, build: &Build<'_>) -> Result<(Toy, ToyData), Vec<Problem>> {
+    fn build(&self, options: ToyOptions, build: &BuildContext<'_>) -> Result<(Toy, ToyData), Vec<Problem>> {
         let (mut problems, lr) = (Vec::new(), options.optimizer.lr);
         if build.device != "cpu" {
             problems.push(
@@ -91,9 +70,7 @@ impl Task for ToyTask {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let ToyDataOptions { train, validate, test, predict } = options.data;
-        let data = ToyData { train, validate, test, predict, ..ToyData::default() };
-        Ok((Toy::new(options.optimizer.count).with_lr(lr), data))
+        Ok((Toy::new(options.optimizer.count).with_lr(lr), options.data))
     }
 
     fn show(&self, prediction: &Vec<f32>) -> Vec<serde_json::Value> {

@@ -12,7 +12,7 @@ fn backward(toy: &mut Toy, x: f32) {
 }
 
 #[test]
-fn a_window_goes_on_in_another_toy_whatever_hooks_did_to_the_gradients() {
+fn a_window_continues_in_another_toy_with_gradients_that_hooks_have_changed() {
     for optimizers in [1, 2] {
         let mut first = Toy::new(optimizers);
         backward(&mut first, 3.0);
@@ -31,7 +31,7 @@ fn a_window_goes_on_in_another_toy_whatever_hooks_did_to_the_gradients() {
 }
 
 #[test]
-fn a_gradient_that_was_taken_away_is_not_there_after_loading() {
+fn a_removed_gradient_is_absent_after_loading() {
     for optimizers in [1, 2] {
         let mut toy = Toy::new(optimizers);
         backward(&mut toy, 3.0);
@@ -50,7 +50,7 @@ fn a_gradient_that_was_taken_away_is_not_there_after_loading() {
 }
 
 #[test]
-fn weights_are_loaded_as_far_as_they_fit() {
+fn matching_weights_are_loaded() {
     let mut given = TensorMap::default();
     given.insert_f32("weight", [2], &[1.0, 2.0]);
     given.insert_f32("bias", [2], &[3.0, 4.0]);

@@ -1,12 +1,11 @@
-//! The built-in hooks that a trainer can be given in one word.
+//! Shortcuts for built-in hooks.
 
 use tenterhook_hooks::{Checkpoint, CheckpointOptions, Console, ConsoleOptions, Jsonl, JsonlOptions};
 
 use super::{AddError, Trainer};
 
 impl Trainer {
-    /// Prints progress on the console every so many batches, and at the end of each epoch. The hook is called
-    /// `console_log`.
+    /// Prints progress on the console every n batches and at the end of each epoch (hook `console_log`).
     ///
     /// ```
     /// use tenterhook::hooks::{ConsoleOptions, JsonlOptions};
@@ -26,14 +25,13 @@ impl Trainer {
         self.add_hook_type::<Console>(options.into())
     }
 
-    /// Writes a structured log every so many batches, and of everything that begins and ends. The hook is called
-    /// `json_log`.
+    /// Writes a structured log every n batches and at the start and end of loops (hook `json_log`).
     pub fn add_json_logging(&mut self, options: impl Into<JsonlOptions>) -> Result<(), AddError> {
         self.add_hook_type::<Jsonl>(options.into())
     }
 
-    /// Saves a checkpoint every so many epochs and keeps all of them; options say what else to keep. The hook is called
-    /// `checkpoint`.
+    /// Saves a checkpoint every n epochs and keeps all of them, unless the options limit their number (hook
+    /// `checkpoint`).
     pub fn add_checkpointing(&mut self, options: impl Into<CheckpointOptions>) -> Result<(), AddError> {
         self.add_hook_type::<Checkpoint>(options.into())
     }

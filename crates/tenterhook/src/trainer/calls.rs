@@ -1,8 +1,8 @@
-//! The four calls: the loop is made from what the trainer holds, runs, and is taken apart again.
+//! The calls of the trainer. Each makes a loop of what the trainer holds, runs it, and takes it back.
 
-use tenterhook_core::moment::FixedClock;
+use tenterhook_core::run_context::FixedClock;
 use tenterhook_core::{
-    Failure, HookInfo, Phase, PlanError, RunInfo, Shared, Stage, Status, Tier, backtraces,
+    Failure, HookInfo, Phase, PlanError, RunInfo, RunState, Stage, Status, Tier, backtraces,
 };
 
 use super::Trainer;
@@ -17,29 +17,30 @@ use crate::settings::{Limits, Settings};
 use crate::strategy::Solo;
 
 impl Trainer {
-    /// What the plan would refuse before step 1 of a `fit`, and what it would only warn of
-    /// ([`PlanError::is_warning`]). Nothing is run; only the data is set up.
-    pub fn refusals<M: Module>(
+    /// The problems that `fit` would refuse before step 1, and its warnings ([`PlanError::is_warning`]). Only
+    /// the data is set up.
+    pub fn plan_errors<M: Module>(
         &mut self,
         module: &mut M,
         data: &mut dyn DataModule<M::Batch>,
     ) -> Result<Vec<PlanError>, RunError> {
         let mut refusals = Vec::new();
-        self.in_session(Stage::Fit, module, data, |session| {
-            refusals = session.refusals()?;
+        self.with_call(Stage::Fit, module, data, |call| {
+            refusals = call.plan_errors()?;
             Ok(())
         })?;
         Ok(refusals)
     }
 
-    /// Trains, from step 0: a second call goes on with the weights and the hooks as they are, and counts anew.
+    /// Trains from step 0. A second call continues with the current weights and hooks, and counts from 0
+    /// again.
     #[allow(clippy::redundant_closure_for_method_calls)] // the method itself is not general enough in its lifetime
     pub fn fit<M: Module>(
         &mut self,
         module: &mut M,
         data: &mut dyn DataModule<M::Batch>,
     ) -> Result<Report, RunError> {
-        self.call(Stage::Fit, module, data, |session| session.fit()).map(|(report, _)| report)
+        self.run_call(Stage::Fit, module, data, |call| call.fit()).map(|(report, _)| report)
     }
 
     /// Evaluates on the validation data.
@@ -60,7 +61,7 @@ impl Trainer {
         self.evaluate(Stage::Test, Phase::Test, module, data).map(|(report, _)| report)
     }
 
-    /// Predicts: the predictions of every loader, in order.
+    /// Predicts. Returns the predictions of each loader, in order.
     pub fn predict<M: Module>(
         &mut self,
         module: &mut M,
@@ -76,18 +77,18 @@ impl Trainer {
         module: &mut M,
         data: &mut dyn DataModule<M::Batch>,
     ) -> Result<Predictions<M>, RunError> {
-        self.call(stage, module, data, |session| {
-            session.run.state.status = Status::Training;
-            session.announce_restored()?;
-            session.report_lacks();
-            session.prepare_evaluation()?;
-            session.identify_evaluation()?;
-            session.begin_recording()?;
-            session.evaluate(phase)
+        self.run_call(stage, module, data, |call| {
+            call.run.state.status = Status::Training;
+            call.announce_restored()?;
+            call.report_unmet_needs();
+            call.prepare_evaluation()?;
+            call.fingerprint_evaluation()?;
+            call.begin_recording()?;
+            call.evaluate(phase)
         })
     }
 
-    fn call<M: Module>(
+    fn run_call<M: Module>(
         &mut self,
         stage: Stage,
         module: &mut M,
@@ -95,39 +96,39 @@ impl Trainer {
         body: impl FnOnce(&mut Call<'_, M>) -> Result<(), Failure>,
     ) -> Result<Predictions<M>, RunError> {
         if stage == Stage::Fit
-            && let Some(place) = self.journal.next_place()
+            && let Some(location) = self.journal.next_location()
         {
-            place.set_in(&mut self.shared.run);
+            location.set_in(&mut self.shared.run);
         }
-        self.in_session(stage, module, data, |session| {
-            let ran = session.run(body);
-            let ended = match (ran, session.run.end_recording()) {
+        self.with_call(stage, module, data, |call| {
+            let ran = call.run(body);
+            let ended = match (ran, call.run.end_recording()) {
                 (Ok(()), ended) => ended.map_err(|failure| (failure, Vec::new())),
                 (Err((first, mut later)), ended) => {
                     later.extend(ended.err());
                     Err((first, later))
                 }
             };
-            session.run.end_on_all(ended)
+            call.run.end_on_all(ended)
         })
     }
 
-    fn in_session<M: Module>(
+    fn with_call<M: Module>(
         &mut self,
         stage: Stage,
         module: &mut M,
         data: &mut dyn DataModule<M::Batch>,
         body: impl FnOnce(&mut Call<'_, M>) -> Result<(), (Failure, Vec<Failure>)>,
     ) -> Result<Predictions<M>, RunError> {
-        let _keeping = self.settings.debug.then(backtraces::keep);
+        let _keeping = self.settings.debug.then(backtraces::capture);
         let run = self.begin(stage);
-        // A checkpoint is restored by the next call alone.
+        // Only the next call restores the checkpoint.
         let resume = ResumeOptions { checkpoint: self.resume.checkpoint.take(), ..self.resume.clone() };
         let Settings { seed, deterministic, .. } = self.settings;
         let options = CallOptions { seed, deterministic, lenient: self.lenient };
-        let mut session = Call::new(run, (module, data), options, resume);
-        let ran = body(&mut session);
-        let Call { run, predictions, .. } = session;
+        let mut call = Call::new(run, (module, data), options, resume);
+        let ran = body(&mut call);
+        let Call { run, predictions, .. } = call;
         let report = self.end(run);
         match ran {
             Ok(()) => Ok((report, predictions)),
@@ -135,31 +136,31 @@ impl Trainer {
         }
     }
 
-    /// The loop of a call, which has what the trainer holds until the call ends.
+    /// Makes the loop of a call, and moves the trainer's parts into it.
     fn begin<M: Module>(&mut self, stage: Stage) -> Loop<M> {
-        let nothing = Shared::new(RunInfo::default(), 0, Box::new(FixedClock::default()));
+        let nothing = RunState::new(RunInfo::default(), 0, Box::new(FixedClock::default()));
         let (hooks, shared) = (std::mem::take(&mut self.hooks), std::mem::replace(&mut self.shared, nothing));
         let strategy = std::mem::replace(&mut self.strategy, Box::new(Solo));
         let mut run =
             Loop::new(hooks, shared, Limits::of(&self.settings), stage, self.journal.open(), strategy);
         let (is_recorded, rehearsal) = (run.journal.recording.is_some(), run.shared.run.rehearsal);
-        run.hooks.trace_updates(self.settings.trace_updates && is_recorded);
+        run.hooks.trace_gradient_changes(self.settings.trace_updates && is_recorded);
         run.open_accounts(self.settings.account_hooks && !rehearsal, self.spent);
         if let Some(interrupt) = &self.interrupt {
             run.ending.interrupt = interrupt.clone();
             run.checkpointer.emergency.is_possible = true;
         }
         let saves_some = |hook: &HookInfo| hook.tier == Tier::Checkpoint;
-        let keeps = self.placed || is_recorded || run.hooks.list().iter().any(saves_some);
+        let keeps = self.has_checkpoint_root || is_recorded || run.hooks.list().iter().any(saves_some);
         run.checkpointer.kept = keeps && stage == Stage::Fit && !run.limits.fast_dev_run && !rehearsal;
         if stage != Stage::Fit {
-            // An evaluation does not count; it happens where training stands.
+            // An evaluation has the progress of the last training.
             run.state.progress = self.progress;
         }
         run
     }
 
-    /// Takes back what the loop of a call had, and reports what it came to.
+    /// Moves the parts back into the trainer, and makes the report.
     fn end<M: Module>(&mut self, run: Loop<M>) -> Report {
         let (hook_costs, sinks) = (run.hook_costs(), run.sinks());
         self.spent = run.spent();

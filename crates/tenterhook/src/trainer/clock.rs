@@ -1,4 +1,4 @@
-//! What time is for a trainer: the real one, or that of a rehearsal.
+//! Clocks: the wall clock, and the batch clock of rehearsals.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ impl Clock for WallClock {
         self.0.elapsed()
     }
 
-    // Read around every hook that is timed, so without a number of 128 bits in between.
+    // Read around every hook that is timed, so without 128-bit arithmetic.
     #[inline]
     fn nanos(&self) -> u64 {
         let since = self.0.elapsed();
@@ -28,13 +28,13 @@ impl Clock for WallClock {
     }
 }
 
-/// A clock by which every training batch takes a second, so that whatever goes by time does so at the same batch in
-/// every rehearsal, however long the hooks take.
+/// A clock by which every training batch takes one second, so that time-based cadences fire at the same batch
+/// in every rehearsal.
 #[derive(Clone, Default)]
 pub(crate) struct BatchClock(Arc<AtomicU64>);
 
 impl BatchClock {
-    /// A batch begins.
+    /// Advances the clock by one batch.
     pub(crate) fn tick(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Runs that only try something out: nothing of them is shown, and nothing is left behind.
+//! Rehearsals: runs of `verify-neutral` that print nothing and leave no files.
 
 use std::path::Path;
 
@@ -7,9 +7,9 @@ use crate::journal::{Readers, Recording};
 use crate::run::{Interrupt, RunDirectory, RunDirectoryPlan};
 
 impl Trainer {
-    /// Makes the next call a rehearsal: hooks write below this directory, notices are swallowed, and the handle that
-    /// is returned ends the call, as the one that is given does. What hooks receive is noted. A resume may do with fewer
-    /// hooks. Time comes from `clock`, and `max_time` is no limit. Everything else stays as it is set.
+    /// Makes the next call a rehearsal: hooks write below this directory, notices are dropped, received
+    /// events are counted, time comes from `clock`, `max_time` is ignored, and a resume accepts missing
+    /// hooks. Both `interrupt` and the returned handle end the call.
     pub(crate) fn rehearse_in(
         &mut self,
         directory: &Path,
@@ -18,7 +18,7 @@ impl Trainer {
     ) -> Interrupt {
         self.shared.clock = Box::new(clock);
         if self.settings.max_time.take().is_some() {
-            // With a limit of time, that of epochs is none unless it is set.
+            // With `max_time`, the number of epochs is unlimited unless it is set.
             self.settings.max_epochs.get_or_insert(-1);
         }
         self.journal.readers = Readers::one(|_| {});
@@ -28,16 +28,16 @@ impl Trainer {
             device: Some(self.shared.run.device.clone()),
             ..RunDirectoryPlan::default()
         });
-        kept.place().set_in(&mut self.shared.run);
+        kept.location().set_in(&mut self.shared.run);
         self.journal.recording = Some(Recording::new(Box::new(kept)));
         self.resume.accept_other_hooks = true;
         let interrupt = self.interrupt.insert(interrupt.inner()).clone();
-        self.hooks.note_received();
+        self.hooks.record_received();
         interrupt
     }
 
-    /// Lets the plan refuse nothing, as [`Trainer::lenient`] does.
-    pub(crate) fn refuse_nothing(&mut self) {
+    /// Like [`Trainer::lenient`].
+    pub(crate) fn make_lenient(&mut self) {
         self.lenient = true;
     }
 }

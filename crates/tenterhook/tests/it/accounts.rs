@@ -7,15 +7,16 @@ use std::time::Duration;
 use tenterhook::run::HookCosts;
 use tenterhook::toy::Toy;
 use tenterhook::{
-    AnyHook, Budget, Clock, Controller, Decision, Gradients, HookExt, HookResult, HookSpec, OverBudget,
-    Overrun, Registration, Report, RunNotice, Settings, StepEnd, Trainer, Update, UpdateHook, closure, hook,
+    AnyHook, Budget, BudgetOverrun, Clock, Controller, Decision, Gradients, HookExt, HookResult, HookSpec,
+    OverBudget, Registration, Report, RunNotice, Settings, StepEnd, Trainer, Update, UpdateHook, closure,
+    hook,
 };
 
+use crate::call_log::SharedVec;
 use crate::clock::Hand;
 use crate::lab::{data, epochs, trainer};
 use crate::line::{Batches, Line, points};
 use crate::run_directory::{latest, recorded, run_json};
-use crate::tape::Seen;
 
 fn budget(percent: f64, over: OverBudget) -> Registration {
     Registration { budget: Some(Budget { share: percent / 100.0, over }), ..Registration::default() }
@@ -30,7 +31,7 @@ fn one_in_ten(mut trainer: Trainer, hand: &Hand, slow: impl Into<AnyHook>, how: 
     trainer
 }
 
-fn slow(hand: &Hand, calls: &Seen<u64>) -> AnyHook {
+fn slow(hand: &Hand, calls: &SharedVec<u64>) -> AnyHook {
     let (hand, calls) = (hand.clone(), calls.clone());
     closure::on_step_end("slow", move |cx| {
         calls.push(cx.step);
@@ -39,7 +40,7 @@ fn slow(hand: &Hand, calls: &Seen<u64>) -> AnyHook {
     .into()
 }
 
-fn overruns(report: &Report) -> Vec<Overrun> {
+fn overruns(report: &Report) -> Vec<BudgetOverrun> {
     let overrun = |notice: &RunNotice| match notice {
         RunNotice::OverBudget(overrun) => Some(overrun.clone()),
         _ => None,
@@ -48,8 +49,8 @@ fn overruns(report: &Report) -> Vec<Overrun> {
 }
 
 /// What was told of a hook that takes a tenth of the time, and how often it was called in 300 batches.
-fn judged(how: Registration) -> (Vec<Overrun>, usize) {
-    let (hand, calls) = (Hand::at(3600), Seen::new());
+fn judged(how: Registration) -> (Vec<BudgetOverrun>, usize) {
+    let (hand, calls) = (Hand::at(3600), SharedVec::new());
     let mut trainer = one_in_ten(trainer(epochs(3)), &hand, slow(&hand, &calls), how);
     let report = trainer.fit(&mut Toy::default(), &mut data(100, 0)).unwrap();
     (overruns(&report), calls.take().len())
@@ -66,7 +67,7 @@ fn is_a_tenth(share: f64) -> bool {
 }
 
 #[test]
-fn a_hook_over_its_budget_is_told_of_once_and_goes_on() {
+fn a_hook_over_its_budget_is_reported_once_and_continues() {
     let (told, calls) = judged(budget(5.0, OverBudget::Warn));
     assert_eq!((told.len(), calls), (1, 300), "{told:?}");
     assert!(told[0].hook == "slow" && is_a_tenth(told[0].share) && !told[0].disabled, "{told:?}");
@@ -74,7 +75,7 @@ fn a_hook_over_its_budget_is_told_of_once_and_goes_on() {
 
 #[test]
 fn a_hook_over_its_budget_is_disabled_where_that_is_said_and_the_journal_has_it() {
-    let (root, hand, calls) = (tempfile::tempdir().unwrap(), Hand::at(0), Seen::new());
+    let (root, hand, calls) = (tempfile::tempdir().unwrap(), Hand::at(0), SharedVec::new());
     let how = budget(5.0, OverBudget::Disable);
     let mut trainer = one_in_ten(recorded(root.path(), epochs(3)), &hand, slow(&hand, &calls), how);
     let report = trainer.fit(&mut Toy::default(), &mut data(100, 0)).unwrap();
@@ -91,15 +92,12 @@ fn a_hook_over_its_budget_is_disabled_where_that_is_said_and_the_journal_has_it(
     assert!(is_a_tenth(lines[0]["share"].as_f64().unwrap()) && lines[0]["budget"] == 0.05, "{events}");
     assert_eq!((&lines[1]["change"]["disable"], &lines[1]["step"]), (&"slow".into(), &100.into()));
     let said = RunNotice::OverBudget(told[0].clone()).to_string();
-    assert_eq!(
-        said,
-        "hook `slow` takes 10 % of the step time, and its budget is 5 %; it is disabled from here on"
-    );
+    assert_eq!(said, "hook `slow` takes 10 % of the step time, and its budget is 5 %; it is disabled");
 }
 
 #[test]
-fn a_run_too_short_to_be_looked_at_is_judged_at_its_end() {
-    let (hand, calls) = (Hand::at(0), Seen::new());
+fn the_budgets_of_a_short_run_are_checked_at_its_end() {
+    let (hand, calls) = (Hand::at(0), SharedVec::new());
     let how = budget(5.0, OverBudget::Disable);
     let mut trainer = one_in_ten(trainer(epochs(2)), &hand, slow(&hand, &calls), how);
     let report = trainer.fit(&mut Toy::default(), &mut data(10, 0)).unwrap();
@@ -112,7 +110,7 @@ fn a_run_too_short_to_be_looked_at_is_judged_at_its_end() {
 
 #[test]
 fn shares_are_of_training_steps_and_what_hooks_take_at_other_times_is_in_their_total() {
-    let (hand, calls) = (Hand::at(0), Seen::new());
+    let (hand, calls) = (Hand::at(0), SharedVec::new());
     let how = budget(11.0, OverBudget::Disable);
     let mut trainer = one_in_ten(trainer(epochs(2)), &hand, slow(&hand, &calls), how);
     let [at_set_up, judging, ending] = [(); 3].map(|()| hand.clone());
@@ -146,7 +144,7 @@ fn of_a_call_without_steps_shares_are_of_the_call() {
 
 #[test]
 fn a_hook_behind_a_gate_is_timed_whenever_it_is_called() {
-    let (hand, calls) = (Hand::at(0), Seen::new());
+    let (hand, calls) = (Hand::at(0), SharedVec::new());
     let rare = slow(&hand, &calls).every("700 steps").unwrap();
     let mut trainer = one_in_ten(trainer(epochs(1)), &hand, rare, Registration::default());
     let costs = trainer.fit(&mut Toy::default(), &mut data(4000, 0)).unwrap().hook_costs;
@@ -156,12 +154,12 @@ fn a_hook_behind_a_gate_is_timed_whenever_it_is_called() {
 }
 
 #[test]
-fn what_a_gate_takes_and_reads_is_its_hooks_and_nobody_elses() {
+fn the_time_and_the_reads_of_a_gate_are_charged_to_its_hook() {
     let hand = Hand::at(0);
     let asks = hand.clone();
-    let gated = closure::on_step_end("gated", |_| ()).when(move |moment| {
+    let gated = closure::on_step_end("gated", |_| ()).when(move |run_cx| {
         asks.turn(2);
-        moment.latest_loss().is_some_and(f64::is_nan)
+        run_cx.latest_loss().is_some_and(f64::is_nan)
     });
     let next = closure::on_step_end("next", |_| ());
     let mut trainer =
@@ -193,7 +191,7 @@ impl Controller for Steers {
 }
 
 #[test]
-fn a_controller_over_its_budget_is_only_told_of() {
+fn a_controller_over_its_budget_is_only_reported() {
     let hand = Hand::at(0);
     let how = budget(5.0, OverBudget::Disable);
     let mut trainer = one_in_ten(trainer(epochs(3)), &hand, Steers(hand.clone()), how);
@@ -205,7 +203,7 @@ fn a_controller_over_its_budget_is_only_told_of() {
 
 #[test]
 fn a_second_call_counts_on_so_that_shares_stay_shares() {
-    let (hand, calls) = (Hand::at(0), Seen::new());
+    let (hand, calls) = (Hand::at(0), SharedVec::new());
     let mut trainer = one_in_ten(trainer(epochs(1)), &hand, slow(&hand, &calls), Registration::default());
     for fits in 1..=2 {
         hand.turn(1000);
@@ -221,7 +219,7 @@ fn a_hook_that_works_now_and_then_is_timed_whenever_it_does() {
     let hand = Hand::at(0);
     let works = hand.clone();
     let paced = closure::on_step_end("paced", move |cx| {
-        if cx.paced(cx.step.is_multiple_of(700)) {
+        if cx.count_call_if(cx.step.is_multiple_of(700)) {
             works.turn(1);
         }
     });
@@ -233,7 +231,7 @@ fn a_hook_that_works_now_and_then_is_timed_whenever_it_does() {
 }
 
 #[test]
-fn an_estimate_disables_nobody_who_may_have_kept_to_the_budget() {
+fn an_estimate_disables_no_hook_that_may_be_within_its_budget() {
     for every in [100, 150, 200, 250, 300, 350, 400, 450, 500] {
         let hand = Hand::at(0);
         let works = hand.clone();
@@ -250,7 +248,7 @@ fn an_estimate_disables_nobody_who_may_have_kept_to_the_budget() {
 }
 
 #[test]
-fn a_run_that_goes_on_is_not_judged_by_its_first_batches() {
+fn budgets_of_a_resumed_run_are_not_checked_in_its_first_batches() {
     let root = tempfile::tempdir().unwrap();
     let fit = |resumes: bool| {
         let hand = Hand::at(0);
@@ -293,7 +291,7 @@ impl UpdateHook for Doubles {
 }
 
 #[test]
-fn an_update_hook_is_accounted_for_and_only_told_of() {
+fn an_update_hook_over_its_budget_is_only_reported() {
     let hand = Hand::at(0);
     let how = budget(5.0, OverBudget::Disable);
     let mut trainer = one_in_ten(trainer(epochs(3)), &hand, AnyHook::new(Doubles(hand.clone())), how);
@@ -307,7 +305,7 @@ fn an_update_hook_is_accounted_for_and_only_told_of() {
 #[test]
 fn run_json_says_what_hooks_cost_also_of_a_run_that_fails() {
     for fails in [false, true] {
-        let (root, hand, calls) = (tempfile::tempdir().unwrap(), Hand::at(0), Seen::new());
+        let (root, hand, calls) = (tempfile::tempdir().unwrap(), Hand::at(0), SharedVec::new());
         let trainer = recorded(root.path(), epochs(1));
         let mut trainer = one_in_ten(trainer, &hand, slow(&hand, &calls), Registration::default());
         trainer
@@ -360,7 +358,7 @@ fn without_accounts_no_hook_is_timed_and_budgets_are_said_to_be_idle() {
 
 #[test]
 fn after_a_thousand_deliveries_times_are_estimates_and_calls_are_counted_all_the_same() {
-    let (hand, calls) = (Hand::at(0), Seen::new());
+    let (hand, calls) = (Hand::at(0), SharedVec::new());
     let mut trainer = one_in_ten(trainer(epochs(1)), &hand, slow(&hand, &calls), Registration::default());
     let costs = trainer.fit(&mut Toy::default(), &mut data(3000, 0)).unwrap().hook_costs;
     let slow = costs.hook("slow").unwrap().calls;

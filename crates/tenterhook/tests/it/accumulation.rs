@@ -1,11 +1,11 @@
 //! `accumulate_grad_batches`: what a window of batches comes to.
 
-use tenterhook::settings::{Amount, Check};
+use tenterhook::settings::{BatchLimit, ValInterval};
 use tenterhook::{Report, Settings, Trainer, closure};
 
+use crate::call_log::SharedVec;
 use crate::lab::{epochs, trainer};
 use crate::line::{Batches, Line, Points, first, points, second, third};
-use crate::tape::Seen;
 
 const LR: f32 = 0.0625;
 
@@ -45,7 +45,7 @@ fn the_loss_is_divided_in_a_short_last_window_too() {
 
 #[test]
 fn the_loss_that_is_seen_and_logged_is_undivided() {
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let mut trainer = trainer(windows_of(2));
     let (before, after) = (seen.clone(), seen.clone());
     let (end, step) = (seen.clone(), seen.clone());
@@ -72,13 +72,13 @@ fn a_validation_inside_a_window_keeps_its_gradients() {
     let train = vec![first(), second(), third(), first()];
     let (undisturbed, _) = run(trainer(windows_of(2)), train.clone());
     let settings = Settings {
-        val_check_interval: Some(Check::Amount(Amount::Count(1))),
+        val_check_interval: Some(ValInterval::Batches(BatchLimit::Count(1))),
         num_sanity_val_steps: 1,
         ..windows_of(2)
     };
     let mut line = Line::new(f64::from(LR));
     let mut data = Batches { train, validate: vec![third()] };
-    let validations = Seen::new();
+    let validations = SharedVec::new();
     let mut trainer = trainer(settings);
     let each = validations.clone();
     trainer.add_hook(closure::on_validation_end("count", move |_| each.push(()))).unwrap();
@@ -89,7 +89,7 @@ fn a_validation_inside_a_window_keeps_its_gradients() {
 
 #[test]
 fn gradients_grow_within_a_window_and_are_cleared_once_at_its_start() {
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let mut trainer = trainer(windows_of(2));
     let (cleared, grown) = (seen.clone(), seen.clone());
     trainer

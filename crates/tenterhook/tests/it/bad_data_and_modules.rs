@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tenterhook::data::{Batches, Dataset, LoadError, Loading, Sample, StreamOf};
-use tenterhook::run::{Happening, Run};
+use tenterhook::data::{Batches, DataLoaders, Dataset, LoadError, Sample, StreamLoader};
+use tenterhook::run::{JournalEvent, Run};
 use tenterhook::toy::{Toy, ToyBatch, ToyLoss};
 use tenterhook::{
     BoxError, Decision, Failure, Loader, NamedTensors, Origin, Policy, Registration, Request, RunError,
     RunNotice, Settings, Split, StepOutput, Weights, closure,
 };
 
+use crate::call_log::{CallLog, Recorder};
 use crate::lab::{Lab, LabStrategy, bits, data, epochs, trainer};
 use crate::run_directory::{latest, recorded};
-use crate::tape::{Recorder, Tape};
 
 fn batch() -> ToyBatch {
     ToyBatch::of(vec![([0.1, 0.2], 0.3)])
@@ -72,31 +72,31 @@ impl Loader<ToyBatch> for Mute {
 }
 
 /// Trains on it, with everybody recorded: how it failed.
-fn failed(mut data: Loading<ToyBatch>, settings: Settings) -> Failure {
-    let tape = Tape::default();
-    let mut trainer = trainer(settings).with_strategy(LabStrategy::new(&tape));
-    trainer.add_hook(Recorder::new("a", &tape)).unwrap();
-    let error = trainer.fit(&mut Lab::new(Toy::default(), &tape), &mut data).unwrap_err();
+fn failed(mut data: DataLoaders<ToyBatch>, settings: Settings) -> Failure {
+    let call_log = CallLog::default();
+    let mut trainer = trainer(settings).with_strategy(LabStrategy::new(&call_log));
+    trainer.add_hook(Recorder::new("a", &call_log)).unwrap();
+    let error = trainer.fit(&mut Lab::new(Toy::default(), &call_log), &mut data).unwrap_err();
     let RunError::Failed { failure, later, report } = error else { panic!("{error}") };
     assert!(later.is_empty(), "{later:?}");
     assert_eq!((failure.origin.clone(), failure.place), (Origin::Data, "next"));
     // Of what has no length a batch is fetched ahead.
     assert!([1, 2].contains(&report.progress.step), "{:?}", report.progress);
-    assert_eq!(tape.sources("on_exception"), ["hook:a", "module", "strategy"]);
-    assert_eq!(tape.sources("teardown"), ["strategy", "hook:a", "module"]);
+    assert_eq!(call_log.sources("on_exception"), ["hook:a", "module", "strategy"]);
+    assert_eq!(call_log.sources("teardown"), ["strategy", "hook:a", "module"]);
     failure
 }
 
-fn batches(bad: Bad, threads: usize) -> Loading<ToyBatch> {
-    Loading::new().train(Batches::new("numbers", bad, |_| Ok(batch())).size(1).threads(threads))
+fn batches(bad: Bad, threads: usize) -> DataLoaders<ToyBatch> {
+    DataLoaders::new().train(Batches::new("numbers", bad, |_| Ok(batch())).size(1).threads(threads))
 }
 
-fn stream(bad: Bad, prefetch: usize) -> Loading<ToyBatch> {
+fn stream(bad: Bad, prefetch: usize) -> DataLoaders<ToyBatch> {
     let open = move |_| {
         let bad = bad.clone();
         (0..4).map(move |at| if at == 2 { bad.go_wrong() } else { Ok(()) })
     };
-    Loading::new().train(StreamOf::new("numbers", open, |_| Ok(batch())).size(1).prefetch(prefetch))
+    DataLoaders::new().train(StreamLoader::new("numbers", open, |_| Ok(batch())).size(1).prefetch(prefetch))
 }
 
 #[test]
@@ -116,10 +116,10 @@ fn a_loader_that_errs_or_panics_on_any_thread_fails_the_run_by_its_name() {
 }
 
 #[test]
-fn a_loader_that_does_not_say_who_it_is_is_named_all_the_same() {
+fn an_error_without_the_loaders_name_gets_it() {
     for panics in [false, true] {
         let bad = Bad::new(1, panics);
-        let data = Loading::new().make(Split::Train, move || Ok(Mute(bad.clone(), 0)));
+        let data = DataLoaders::new().make(Split::Train, move || Ok(Mute(bad.clone(), 0)));
         let failure = failed(data, epochs(1));
         assert_eq!(
             (failure.panicked, failure.error.to_string().as_str()),
@@ -150,7 +150,7 @@ fn what_errs_once_trains_when_it_is_tried_again_and_what_errs_always_fails_again
 
 /// A toy whose loss is this from a step on.
 fn from_step(step: u64, loss: f64) -> Lab {
-    Lab::new(Toy::default(), &Tape::default()).with_step(move |lab, batch, cx| {
+    Lab::new(Toy::default(), &CallLog::default()).with_step(move |lab, batch, cx| {
         let good = lab.toy.loss(batch);
         Ok(StepOutput::Loss(if cx.progress().step >= step { ToyLoss::from(loss) } else { good }))
     })
@@ -162,7 +162,7 @@ fn not_finite(notices: &[RunNotice]) -> Vec<String> {
 }
 
 #[test]
-fn a_loss_that_is_not_finite_is_told_once_and_training_goes_on() {
+fn a_loss_that_is_not_finite_is_reported_once_and_training_continues() {
     for (loss, word) in [(f64::NAN, "NaN"), (f64::INFINITY, "inf")] {
         let root = tempfile::tempdir().unwrap();
         let mut trainer = recorded(root.path(), Settings { log_every_n_steps: 2, ..epochs(2) });
@@ -170,9 +170,9 @@ fn a_loss_that_is_not_finite_is_told_once_and_training_goes_on() {
         let told = not_finite(&report.notices);
         assert_eq!((told.len(), report.progress.step), (1, 12), "{told:?}");
         assert!(told[0].contains(&format!("the loss is {word} at step 4")) && told[0].contains("nan_guard"));
-        let happened = Run::read(latest(root.path())).unwrap().happenings().unwrap();
+        let happened = Run::read(latest(root.path())).unwrap().event_log().unwrap();
         let lines = happened.entries.iter().filter_map(|entry| match entry.what {
-            Happening::NotFinite { loss } => Some((entry.step, loss)),
+            JournalEvent::NotFinite { loss } => Some((entry.step, loss)),
             _ => None,
         });
         let [(4, written)] = lines.collect::<Vec<_>>()[..] else { panic!("{happened:?}") };
@@ -181,7 +181,7 @@ fn a_loss_that_is_not_finite_is_told_once_and_training_goes_on() {
 }
 
 #[test]
-fn a_loss_that_nobody_reads_is_told_of_at_the_end_of_the_epoch() {
+fn a_loss_that_no_hook_reads_is_reported_at_the_end_of_the_epoch() {
     let mut trainer = trainer(Settings { log_every_n_steps: 0, ..epochs(1) });
     let report = trainer.fit(&mut from_step(1, f64::NAN), &mut data(6, 0)).unwrap();
     assert_eq!(not_finite(&report.notices).len(), 1);

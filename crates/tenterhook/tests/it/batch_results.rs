@@ -3,8 +3,8 @@
 use tenterhook::toy::{Toy, ToyData};
 use tenterhook::{Key, Settings, closure};
 
+use crate::call_log::SharedVec;
 use crate::lab::{data, epochs, trainer};
-use crate::tape::Seen;
 
 /// The loss, what was logged, and the names of the outputs with their number of values.
 type Batch = (Option<f64>, Vec<String>, Vec<(String, usize)>);
@@ -18,7 +18,7 @@ macro_rules! batch {
 
 #[test]
 fn the_end_of_an_evaluation_batch_has_its_loss_its_metrics_and_its_outputs() {
-    let (validated, tested, predicted) = (Seen::new(), Seen::new(), Seen::new());
+    let (validated, tested, predicted) = (SharedVec::new(), SharedVec::new(), SharedVec::new());
     let (v, t, p) = (validated.clone(), tested.clone(), predicted.clone());
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(closure::on_validation_batch_end("v", move |cx| v.push(batch!(cx)))).unwrap();
@@ -44,8 +44,8 @@ fn the_end_of_an_evaluation_batch_has_its_loss_its_metrics_and_its_outputs() {
 }
 
 #[test]
-fn the_loss_is_there_in_every_step_under_its_plain_name_whoever_asks() {
-    let seen = Seen::new();
+fn the_loss_is_available_in_every_step_under_its_plain_name() {
+    let seen = SharedVec::new();
     let steps = seen.clone();
     // It is logged only now and then.
     let mut trainer = trainer(Settings { log_every_n_steps: 50, ..epochs(1) });

@@ -7,19 +7,19 @@ use std::time::Duration;
 use serde_json::Value;
 use tenterhook::hooks::{CheckpointOptions, Console, Jsonl, Logging, LoggingOptions};
 use tenterhook::module::{Interval, SchedulerPlan};
-use tenterhook::moment::{FixedClock, LossHistory, NoModel};
 use tenterhook::registry::Registry;
+use tenterhook::run_context::{FixedClock, LossHistory, NoModel};
 use tenterhook::tensor::{NoTensors, ReadScalar};
 use tenterhook::toy::{Toy, ToyData};
 use tenterhook::{
-    Batch, FromOptions, HookRunner, LogOptions, Moment, Phase, Progress, RunInfo, Scalar, Settings, Shared,
-    Stage, Status, Tensors, TrainBatchEnd, closure,
+    Batch, FromOptions, HookRunner, LogOptions, Phase, Progress, RunContext, RunInfo, RunState, Scalar,
+    Settings, Stage, Status, Tensors, TrainBatchEnd, closure,
 };
 
+use crate::call_log::{CallLog, SharedVec};
 use crate::document_002::printing;
 use crate::lab::{Lab, LabData, data, epochs, trainer};
 use crate::run_directory::{latest, recorded};
-use crate::tape::{Seen, Tape};
 
 #[test]
 fn the_console_shows_what_the_module_logs_and_leaves_out_what_hooks_do() {
@@ -28,7 +28,7 @@ fn the_console_shows_what_the_module_logs_and_leaves_out_what_hooks_do() {
     let (mut trainer, seen) = printing(root.path(), settings);
     trainer.add_console_logging(2).unwrap();
     trainer.add_hook(closure::on_step_end("noise", |cx| cx.log("noise", 9.0))).unwrap();
-    let mut lab = Lab::new(Toy::default(), &Tape::default()).with_handler(|place, cx| match place {
+    let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_handler(|place, cx| match place {
         "training_step" => {
             cx.log("right", cx.batch_index() as f64);
             cx.log_with("error", 0.5, LogOptions::BOTH);
@@ -55,7 +55,7 @@ fn a_line_has_the_validation_whatever_hooks_log_at_its_end_and_the_rate_that_the
     let (mut trainer, seen) = printing(root.path(), epochs(1));
     trainer.add_console_logging(1).unwrap();
     trainer.add_json_logging(1).unwrap();
-    let used = Seen::new();
+    let used = SharedVec::new();
     let rates = used.clone();
     trainer.add_hook(closure::on_step_end("rates", move |cx| rates.push(cx.lr))).unwrap();
     trainer.add_hook(closure::on_validation_epoch_end("late", |cx| cx.log("val/f1", 0.5))).unwrap();
@@ -116,7 +116,7 @@ impl LossHistory for Counted {
 fn losses_are_read_on_the_batches_that_are_logged_and_on_no_others() {
     let dir = tempfile::tempdir().unwrap();
     let run = RunInfo { checkpoints: dir.path().join("checkpoints"), ..RunInfo::default() };
-    let shared = Shared::new(run, 0, Box::new(FixedClock::default()));
+    let shared = RunState::new(run, 0, Box::new(FixedClock::default()));
     let mut hooks = HookRunner::default();
     hooks.add(Console::from_options(3.into()).unwrap()).unwrap();
     hooks.add(Jsonl::from_options(4.into()).unwrap()).unwrap();
@@ -130,8 +130,8 @@ fn losses_are_read_on_the_batches_that_are_logged_and_on_no_others() {
         let tensors = Tensors::new(&NoTensors);
         let batch =
             Batch { index: batches - 1, size: 1, loader_index: 0, loader: "a", is_last: false, tensors };
-        let moment = Moment::new(standing, progress, &shared, &NoModel, &losses);
-        let event = TrainBatchEnd::new(moment, batch, Some(Scalar::new(&losses)));
+        let run_cx = RunContext::new(standing, progress, &shared, &NoModel, &losses);
+        let event = TrainBatchEnd::new(run_cx, batch, Some(Scalar::new(&losses)));
         hooks.deliver(&event).unwrap();
         if losses.0.get() > 0 {
             read_on.push(batches);
@@ -189,13 +189,13 @@ fn the_log_is_in_the_run_directory_and_tells_of_evaluations_and_failures() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), epochs(1));
     trainer.add_json_logging(3).unwrap();
-    let tape = Tape::default();
-    let mut lab = Lab::new(Toy::default(), &tape);
+    let call_log = CallLog::default();
+    let mut lab = Lab::new(Toy::default(), &call_log);
     let all = ToyData { train: vec![2, 2], ..ToyData::default() };
-    trainer.fit(&mut lab, &mut LabData::new(all.clone(), &tape)).unwrap();
+    trainer.fit(&mut lab, &mut LabData::new(all.clone(), &call_log)).unwrap();
     let path = latest(root.path()).join("json_log.jsonl");
-    trainer.test(&mut lab, &mut LabData::new(all.clone(), &tape)).unwrap();
-    trainer.validate(&mut lab, &mut LabData::new(all.clone(), &tape)).unwrap();
+    trainer.test(&mut lab, &mut LabData::new(all.clone(), &call_log)).unwrap();
+    trainer.validate(&mut lab, &mut LabData::new(all.clone(), &call_log)).unwrap();
     let log = lines(&path);
     let events: Vec<_> = log.iter().map(|line| line["event"].as_str().unwrap()).collect();
     let expected =
@@ -204,8 +204,8 @@ fn the_log_is_in_the_run_directory_and_tells_of_evaluations_and_failures() {
     assert_eq!((&log[1]["batch"], &log[1]["loader"]), (&2.into(), &"train0".into()));
     assert_eq!([&log[2]["stage"], &log[6]["stage"]], ["fit", "validate"]);
 
-    tape.fails_at("module", "backward");
-    trainer.fit(&mut lab, &mut LabData::new(all, &tape)).unwrap_err();
+    call_log.fails_at("module", "backward");
+    trainer.fit(&mut lab, &mut LabData::new(all, &call_log)).unwrap_err();
     let log = lines(&latest(root.path()).join("json_log.jsonl"));
     assert_eq!(log.len(), 2, "another run has its own file: {log:?}");
     assert_eq!(log[1]["error"], "module fails in backward");

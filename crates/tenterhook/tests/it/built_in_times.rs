@@ -12,10 +12,10 @@ use tenterhook::{
     Gradients, HookResult, HookSpec, Outcome, Phase, Settings, Update, UpdateHook, closure, hook,
 };
 
+use crate::call_log::CallLog;
 use crate::clock::{Hand, ten_seconds_a_batch};
 use crate::document_002::printing;
 use crate::lab::{Lab, LabData, data, epochs, trainer};
-use crate::tape::Tape;
 
 fn of(duration: &str) -> TimerOptions {
     TimerOptions { duration: Some(duration.parse().unwrap()), ..TimerOptions::default() }
@@ -124,14 +124,14 @@ fn a_profiler_tells_forward_hooks_and_waiting_apart() {
     trainer.add_hook_type::<Profiler>(options).unwrap();
     trainer.add_hook(closure::on_after_backward("hook", move |_| hooked.turn(1))).unwrap();
     trainer.add_hook(closure::on_validation_batch_end("slow", move |_| slow.turn(50))).unwrap();
-    let tape = Tape::default();
-    let mut lab = Lab::new(Toy::default(), &tape).with_handler(move |place, _| match place {
+    let call_log = CallLog::default();
+    let mut lab = Lab::new(Toy::default(), &call_log).with_handler(move |place, _| match place {
         "training_step" => stepped.turn(3),
         // The module's own handlers belong to nobody else.
         "on_train_batch_start" => stepped.turn(2),
         _ => {}
     });
-    let report = trainer.fit(&mut lab, &mut LabData::new(data(3, 1), &tape)).unwrap();
+    let report = trainer.fit(&mut lab, &mut LabData::new(data(3, 1), &call_log)).unwrap();
     for (part, seconds) in [
         ("data_wait", 0.0),
         ("forward", 9.0),
@@ -173,13 +173,13 @@ fn what_hooks_do_with_activations_and_gradients_is_their_time_and_no_part_of_the
     trainer.add_hook_type::<Profiler>(options).unwrap();
     trainer.add_hook(closure::on_activation("watch", move |_| watched.turn(7))).unwrap();
     trainer.add_hook(Slow(hand)).unwrap();
-    let tape = Tape::default();
-    let mut lab = Lab::new(Toy::default(), &tape).with_handler(move |place, _| {
+    let call_log = CallLog::default();
+    let mut lab = Lab::new(Toy::default(), &call_log).with_handler(move |place, _| {
         if place == "training_step" {
             stepped.turn(3);
         }
     });
-    let report = trainer.fit(&mut lab, &mut LabData::new(data(2, 1), &tape)).unwrap();
+    let report = trainer.fit(&mut lab, &mut LabData::new(data(2, 1), &call_log)).unwrap();
     for (part, seconds) in [("forward", 6.0), ("hooks", 24.0), ("optimizer", 0.0), ("other", 0.0)] {
         let measured = report.metrics[&format!("profile/{part}_s")];
         assert!((measured - seconds).abs() < 1e-9, "{part}: {measured}");

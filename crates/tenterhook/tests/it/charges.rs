@@ -98,14 +98,14 @@ fn reads_thrice(name: &str) -> AnyHook {
 }
 
 #[test]
-fn whoever_reads_a_loss_first_made_it_materialise_and_nobody_else() {
+fn the_first_hook_that_reads_a_loss_is_charged_for_it() {
     let idle = || closure::on_step_end("idle", |_| ()).into();
     let hooks = vec![idle(), reads_thrice("first"), reads_thrice("second")];
     assert_eq!(handed_over(epochs(1), hooks), (vec![0, 6, 0], 6));
 }
 
 #[test]
-fn a_loss_that_is_read_for_those_who_declare_it_is_charged_to_them() {
+fn a_loss_that_is_read_because_hooks_declare_it_is_charged_to_them() {
     let every = |steps| Settings { log_every_n_steps: steps, ..epochs(1) };
     let declares = |name: &str| closure::on_step_end(name, |_| ()).reads("train/loss").into();
     let idle = || closure::on_step_end("idle", |_| ()).into();

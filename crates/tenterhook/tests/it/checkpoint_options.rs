@@ -8,12 +8,12 @@ use std::time::Duration;
 use tenterhook::checkpoint::read;
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::registry::Registry;
-use tenterhook::settings::{Amount, Check};
+use tenterhook::settings::{BatchLimit, ValInterval};
 use tenterhook::toy::Toy;
 use tenterhook::{Clock, Report, RunNotice, Settings, Trainer, closure};
 
+use crate::call_log::{CallLog, SharedVec};
 use crate::lab::{Lab, data, epochs, trainer};
-use crate::tape::{Seen, Tape};
 
 fn options(toml: &str) -> CheckpointOptions {
     toml::from_str(toml).unwrap()
@@ -52,7 +52,7 @@ fn listed(root: &Path) -> Vec<String> {
 
 /// A module that logs these scores at the ends of its epochs.
 fn scored(scores: &'static [f64]) -> Lab {
-    Lab::new(Toy::default(), &Tape::default()).with_handler(move |place, cx| {
+    Lab::new(Toy::default(), &CallLog::default()).with_handler(move |place, cx| {
         if place == "on_train_epoch_end" {
             cx.log("score", scores[usize::try_from(cx.epoch()).unwrap()]);
         }
@@ -161,7 +161,7 @@ fn train_time_interval_saves_by_the_clock() {
     for wrong in ["25", "5 steps"] {
         let read = toml::from_str::<CheckpointOptions>(&format!("train_time_interval = \"{wrong}\""));
         let error = read.expect_err(wrong).to_string();
-        assert!(error.contains("is no length of time") && !error.contains("100 steps"), "{error}");
+        assert!(error.contains("is not a duration") && !error.contains("100 steps"), "{error}");
     }
 }
 
@@ -182,7 +182,7 @@ fn a_save_by_time_is_never_judged_by_the_metric_of_another_step() {
     // A metric of training that is logged now and then: the next value serves.
     let root = tempfile::tempdir().unwrap();
     let toml = "train_time_interval = \"25 s\"\nmonitor = \"seldom\"\nmode = \"min\"\nsave_top_k = -1";
-    let mut lab = Lab::new(Toy::default(), &Tape::default()).with_handler(|place, cx| {
+    let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_handler(|place, cx| {
         if place == "training_step" && (cx.progress().total_batches - 1).is_multiple_of(4) {
             cx.log("seldom", 1.0);
         }
@@ -199,7 +199,7 @@ fn judged(settings: Settings, more: &str) -> (Vec<String>, Vec<String>) {
          auto_insert_metric_name = false\n{more}"
     );
     let mut trainer = saving(root.path(), settings, &toml);
-    let validations = Seen::new();
+    let validations = SharedVec::new();
     let seen = validations.clone();
     let note = move |cx: &tenterhook::ValidationEnd<'_>| {
         seen.push(format!("s{:02}_{:.6}", cx.step, cx.metrics().get("val/loss").unwrap()));
@@ -227,7 +227,8 @@ fn a_save_by_steps_is_judged_and_named_by_the_validation_of_its_own_step() {
 #[test]
 fn a_save_by_epochs_waits_for_the_validation_too() {
     // Validations at the steps 4, 10, 16 and 22, the epochs end at 6, 12, 18 and 24.
-    let every_4_batches = Settings { val_check_interval: Some(Check::Amount(Amount::Count(4))), ..epochs(4) };
+    let every_4_batches =
+        Settings { val_check_interval: Some(ValInterval::Batches(BatchLimit::Count(4))), ..epochs(4) };
     let (left, validations) = judged(every_4_batches, "save_on_train_epoch_end = true");
     assert_eq!(validations.len(), 4);
     assert_eq!(left, validations[1..], "the first epoch's waits for the second one's validation");
@@ -309,8 +310,8 @@ fn filename_is_filled_with_epoch_step_and_metrics() {
 #[test]
 fn a_name_that_cannot_be_is_refused_before_anything_runs() {
     for (filename, hint) in [
-        ("{epoch:zz}", "`zz`, and that is no format; write for example `.2f`"),
-        ("{val/loss:.2d}", "no format"),
+        ("{epoch:zz}", "`zz`, which is not a format; write for example `.2f`"),
+        ("{val/loss:.2d}", "not a format"),
         ("../{epoch}", "set `dirpath`"),
         ("/tmp/{epoch}", "set `dirpath`"),
         ("{epoch", "without its"),
@@ -322,10 +323,10 @@ fn a_name_that_cannot_be_is_refused_before_anything_runs() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = saving(root.path(), epochs(1), "filename = \"{val/los:.2f}\"");
     let error = trainer.fit(&mut Toy::default(), &mut data(1, 1)).unwrap_err().to_string();
-    assert!(error.contains("reads `val/los`, which nobody writes; did you mean `val/loss`?"), "{error}");
+    assert!(error.contains("reads `val/los`, which nothing writes; did you mean `val/loss`?"), "{error}");
     let mut trainer = saving(root.path(), epochs(1), "filename = \"{nope}\"");
     let error = trainer.fit(&mut Toy::default(), &mut data(1, 1)).unwrap_err().to_string();
-    assert!(error.contains("reads `nope`, which nobody writes; there are: "), "{error}");
+    assert!(error.contains("reads `nope`, which nothing writes; there are: "), "{error}");
     assert_eq!(listed(root.path()), Vec::<String>::new());
 }
 
@@ -335,7 +336,7 @@ fn the_training_loss_in_a_name_is_that_of_the_step() {
     let toml = "filename = \"{step}_{train/loss:.9f}\"\nauto_insert_metric_name = false\n\
                 every_n_train_steps = 2\nsave_top_k = -1";
     let mut trainer = saving(root.path(), epochs(2), toml);
-    let losses = Seen::new();
+    let losses = SharedVec::new();
     let seen = losses.clone();
     let note = move |cx: &tenterhook::TrainBatchEnd<'_>| {
         if cx.step.is_multiple_of(2) {
@@ -351,7 +352,7 @@ fn the_training_loss_in_a_name_is_that_of_the_step() {
 #[test]
 fn options_that_would_do_nothing_or_lead_astray_are_refused() {
     for (toml, begins) in [
-        ("mode = \"max\"", "`mode` is which direction of the `monitor`"),
+        ("mode = \"max\"", "`mode` says which direction of the `monitor`"),
         ("monitor = \"\"", "`monitor` is empty"),
         ("dirpath = \"../elsewhere\"", "`dirpath` is \"../elsewhere\", and must do without `..`"),
         ("dirpath = \"/tmp/a/../b\"", "`dirpath` is "),
@@ -362,7 +363,7 @@ fn options_that_would_do_nothing_or_lead_astray_are_refused() {
 }
 
 #[test]
-fn a_metric_of_the_name_that_is_not_logged_yet_is_said_and_nan_stands_for_it() {
+fn a_metric_in_the_name_without_a_value_is_reported_and_becomes_nan() {
     let root = tempfile::tempdir().unwrap();
     let toml = "filename = \"{step}_{val/loss:.2f}\"\nauto_insert_metric_name = false\n\
                 every_n_train_steps = 1\nsave_top_k = -1";
@@ -370,7 +371,7 @@ fn a_metric_of_the_name_that_is_not_logged_yet_is_said_and_nan_stands_for_it() {
     assert_eq!(listed(root.path()), ["1_nan", "2_nan", "3_nan"]);
     assert_eq!(said(&report).len(), 1);
     assert!(
-        said(&report)[0].contains("the metric `val/loss`, which was not logged yet"),
+        said(&report)[0].contains("the metric `val/loss`, which is not logged yet"),
         "{:?}",
         said(&report)
     );

@@ -5,12 +5,12 @@ use std::path::Path;
 use tenterhook::checkpoint::read;
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, Mode, SaveLast};
 use tenterhook::run::RunDirectoryPlan;
-use tenterhook::settings::Switch;
+use tenterhook::settings::FastDevRun;
 use tenterhook::toy::Toy;
 use tenterhook::{Decision, Registration, Request, SaveRequest, Settings, Trainer, closure};
 
+use crate::call_log::{CallLog, Recorder, SharedVec};
 use crate::lab::{Lab, bits, data, epochs, trainer};
-use crate::tape::{Recorder, Seen, Tape};
 
 fn saving(root: &Path, settings: Settings, options: CheckpointOptions) -> Trainer {
     let mut trainer = trainer(settings).with_checkpoints_in(root);
@@ -34,10 +34,10 @@ fn a_checkpoint_is_a_directory_written_whole() {
     // What a killed run left behind.
     std::fs::create_dir_all(root.path().join(".epoch=0-step=2.unfinished/junk")).unwrap();
     let mut trainer = saving(root.path(), epochs(1), CheckpointOptions::default());
-    let tape = Tape::default();
-    trainer.add_hook(Recorder::new("a", &tape)).unwrap();
+    let call_log = CallLog::default();
+    trainer.add_hook(Recorder::new("a", &call_log)).unwrap();
     trainer.add_hook(closure::on_save_checkpoint("entry", |cx| cx.entries.put("mine", &7).unwrap())).unwrap();
-    trainer.fit(&mut Lab::new(Toy::default(), &tape), &mut data(2, 1)).unwrap();
+    trainer.fit(&mut Lab::new(Toy::default(), &call_log), &mut data(2, 1)).unwrap();
     assert_eq!(listed(root.path()), ["epoch=0-step=2"]);
     // The recorder will look at the gradients before they are cleared, also after a restart.
     let files = [
@@ -65,7 +65,7 @@ fn the_best_are_kept_and_the_others_deleted() {
         save_top_k: Some(2),
         ..CheckpointOptions::default()
     };
-    let mut module = Lab::new(Toy::default(), &Tape::default()).with_handler(|place, cx| {
+    let mut module = Lab::new(Toy::default(), &CallLog::default()).with_handler(|place, cx| {
         if place == "on_train_epoch_end" {
             cx.log("score", [3.0, 1.0, 2.0, 5.0][usize::try_from(cx.epoch()).unwrap()]);
         }
@@ -75,7 +75,7 @@ fn the_best_are_kept_and_the_others_deleted() {
 }
 
 #[test]
-fn one_that_somebody_else_has_deleted_is_not_missed() {
+fn a_checkpoint_that_the_user_has_deleted_is_not_missed() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = saving(root.path(), epochs(2), CheckpointOptions::default());
     let first = root.path().join("epoch=0-step=1");
@@ -148,7 +148,7 @@ fn last_is_of_the_end_of_training_whenever_the_save_before_was() {
     for save_last in [SaveLast::Copy(true), SaveLast::LINK] {
         let left = |options: CheckpointOptions| {
             let root = tempfile::tempdir().unwrap();
-            let mut lab = Lab::new(Toy::default(), &Tape::default()).with_handler(|place, cx| {
+            let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_handler(|place, cx| {
                 if place == "on_train_epoch_end" {
                     cx.log("score", if cx.epoch() == 0 { 1.0 } else { 0.0 });
                 }
@@ -216,7 +216,7 @@ fn a_name_that_is_taken_gets_a_version() {
 #[test]
 fn a_dry_run_saves_nothing() {
     let root = tempfile::tempdir().unwrap();
-    let settings = Settings { fast_dev_run: Switch(1), ..Settings::default() };
+    let settings = Settings { fast_dev_run: FastDevRun(1), ..Settings::default() };
     let options = CheckpointOptions {
         every_n_train_steps: Some(1),
         save_last: SaveLast::Copy(true),
@@ -225,7 +225,7 @@ fn a_dry_run_saves_nothing() {
     saving(root.path(), settings, options).fit(&mut Toy::default(), &mut data(2, 1)).unwrap();
     assert!(listed(root.path()).is_empty());
     let plan = RunDirectoryPlan::below(root.path().join("runs"));
-    let settings = Settings { fast_dev_run: Switch(1), ..Settings::default() };
+    let settings = Settings { fast_dev_run: FastDevRun(1), ..Settings::default() };
     trainer(settings).with_run_directory(plan).fit(&mut Toy::default(), &mut data(2, 1)).unwrap();
     assert!(listed(root.path()).is_empty());
 }
@@ -233,21 +233,21 @@ fn a_dry_run_saves_nothing() {
 #[test]
 fn weights_alone_are_loaded_without_asking_hooks_and_training_begins_anew() {
     let root = tempfile::tempdir().unwrap();
-    let tape = Tape::default();
+    let call_log = CallLog::default();
     let options = CheckpointOptions { save_weights_only: true, ..CheckpointOptions::default() };
     let mut trainer = saving(root.path(), epochs(1), options);
-    trainer.add_hook(Recorder::new("a", &tape)).unwrap();
+    trainer.add_hook(Recorder::new("a", &call_log)).unwrap();
     let mut toy = Toy::default();
     trainer.fit(&mut toy, &mut data(2, 0)).unwrap();
-    assert!(!tape.places("hook:a").contains(&"state_dict"));
+    assert!(!call_log.places("hook:a").contains(&"state_dict"));
     assert_eq!(
         listed(&root.path().join("epoch=0-step=2")),
         ["manifest.json", "state.json", "weights.safetensors"]
     );
 
     let mut trainer = crate::lab::trainer(epochs(1)).restoring(root.path().join("epoch=0-step=2"));
-    trainer.add_hook(Recorder::new("b", &tape)).unwrap();
-    let seen = Seen::new();
+    trainer.add_hook(Recorder::new("b", &call_log)).unwrap();
+    let seen = SharedVec::new();
     let starts = seen.clone();
     trainer
         .add_hook(closure::on_train_start("start", move |cx| {
@@ -256,7 +256,7 @@ fn weights_alone_are_loaded_without_asking_hooks_and_training_begins_anew() {
         .unwrap();
     trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
     assert_eq!(seen.take(), [(0, toy.param("bias").to_vec())]);
-    let places = tape.places("hook:b");
+    let places = call_log.places("hook:b");
     assert!(!places.contains(&"load_state_dict") && places.contains(&"on_checkpoint_loaded"));
 }
 
@@ -269,7 +269,7 @@ fn a_save_is_announced_at_the_next_step_boundary_with_its_place() {
         ..CheckpointOptions::default()
     };
     let mut trainer = saving(root.path(), epochs(1), options);
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let (steps, ends, saves) = (seen.clone(), seen.clone(), seen.clone());
     let here = root.path().to_owned();
     trainer.add_hook(closure::on_step_end("step", move |cx| steps.push(("step", cx.step)))).unwrap();
@@ -292,24 +292,24 @@ fn a_save_is_announced_at_the_next_step_boundary_with_its_place() {
 #[test]
 fn every_save_is_announced_also_at_the_end_and_after_a_failure() {
     let root = tempfile::tempdir().unwrap();
-    let tape = Tape::default();
+    let call_log = CallLog::default();
     let mut trainer = trainer(epochs(1)).with_checkpoints_in(root.path());
-    trainer.add_hook(Recorder::new("a", &tape)).unwrap();
+    trainer.add_hook(Recorder::new("a", &call_log)).unwrap();
     let save = |name: &str| SaveRequest { path: Some(name.into()), ..SaveRequest::default() };
     let at_end = Decision::CONTINUE.request(Request::Save(save("end")));
     trainer.add_hook(closure::on_train_end("saver", move |_| at_end.clone())).unwrap();
     trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
-    let places = tape.places("hook:a");
+    let places = call_log.places("hook:a");
     let saved = places.iter().position(|place| *place == "on_checkpoint_saved").unwrap();
     assert_eq!(places[saved - 1..], ["on_save_checkpoint", "on_checkpoint_saved", "on_fit_end", "teardown"]);
 
-    let tape = Tape::default();
+    let call_log = CallLog::default();
     let options = CheckpointOptions { save_on_exception: true, ..CheckpointOptions::default() };
     let mut trainer = saving(root.path(), epochs(1), options);
-    trainer.add_hook(Recorder::new("a", &tape)).unwrap();
-    tape.fails_at("module", "on_step_end");
-    trainer.fit(&mut Lab::new(Toy::default(), &tape), &mut data(1, 0)).unwrap_err();
-    let places = tape.places("hook:a");
+    trainer.add_hook(Recorder::new("a", &call_log)).unwrap();
+    call_log.fails_at("module", "on_step_end");
+    trainer.fit(&mut Lab::new(Toy::default(), &call_log), &mut data(1, 0)).unwrap_err();
+    let places = call_log.places("hook:a");
     let told = places.iter().position(|place| *place == "on_exception").unwrap();
     assert_eq!(
         places[told..],
@@ -374,6 +374,6 @@ fn a_resumed_run_forgets_what_others_have_deleted_and_says_so() {
     let mut trainer = saving(root.path(), epochs(3), options()).restoring(root.path().join("epoch=1-step=2"));
     let report = trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
     let said: Vec<_> = report.notices.iter().map(ToString::to_string).collect();
-    assert!(said.iter().any(|said| said.contains("`epoch=0-step=1` is not there any more")), "{said:?}");
+    assert!(said.iter().any(|said| said.contains("`epoch=0-step=1` no longer exists")), "{said:?}");
     assert_eq!(listed(root.path()), ["epoch=1-step=2", "epoch=2-step=3"]);
 }

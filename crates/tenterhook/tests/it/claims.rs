@@ -2,7 +2,7 @@
 
 use tenterhook::prelude::*;
 use tenterhook::toy::{Toy, ToyData};
-use tenterhook::{Flow, Lr, Outcome};
+use tenterhook::{Flow, LrChange, Outcome};
 
 use crate::lab::epochs;
 
@@ -17,7 +17,7 @@ fn quiet(settings: Settings) -> Trainer {
 }
 
 #[test]
-fn a_hook_cannot_log_under_a_name_that_the_module_logs_and_is_told_once() {
+fn a_hook_cannot_log_a_metric_of_the_module_and_is_warned_once() {
     let mut trainer = quiet(epochs(2));
     trainer.add_hook(closure::on_validation_end("raise", |cx| cx.log("val/loss", 5.0))).unwrap();
     let report = trainer.fit(&mut Toy::default(), &mut ToyData::default()).unwrap();
@@ -47,11 +47,11 @@ fn a_sanity_check_leaves_no_trace_on_the_board_nor_in_a_wrapper() {
 }
 
 #[test]
-fn an_impossible_learning_rate_is_the_failure_of_whoever_asked_for_it() {
+fn an_impossible_learning_rate_is_a_failure_of_the_hook_that_requested_it() {
     for (decision, hint) in [
         (Decision::set_lr(f64::NAN), "must be a number of 0 or more"),
         (
-            Decision::CONTINUE.request(Request::Lr { optimizer: Some(1), change: Lr::Scale(0.5) }),
+            Decision::CONTINUE.request(Request::Lr { optimizer: Some(1), change: LrChange::Scale(0.5) }),
             "only 1 optimizers",
         ),
     ] {
@@ -63,7 +63,7 @@ fn an_impossible_learning_rate_is_the_failure_of_whoever_asked_for_it() {
 }
 
 #[test]
-fn an_evaluation_after_training_happens_where_training_stands() {
+fn an_evaluation_after_training_has_the_progress_of_training() {
     let mut trainer = quiet(epochs(2));
     let (mut toy, mut data) = (Toy::default(), ToyData::default());
     trainer.fit(&mut toy, &mut data).unwrap();
@@ -97,7 +97,7 @@ fn the_error_that_main_prints_is_the_one_for_people() {
     let error = trainer.fit(&mut Toy::default(), &mut ToyData::default()).unwrap_err();
     assert_eq!(
         format!("{error:?}"),
-        "refused before step 1: hook `reader` reads `val/los`, which nobody writes; did you mean `val/loss`?"
+        "refused before step 1: hook `reader` reads `val/los`, which nothing writes; did you mean `val/loss`?"
     );
 }
 

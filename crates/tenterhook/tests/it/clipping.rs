@@ -4,8 +4,8 @@ use tenterhook::settings::ClipAlgorithm;
 use tenterhook::toy::Toy;
 use tenterhook::{ClipRule, Settings, Trainer, closure};
 
+use crate::call_log::{CallLog, SharedVec};
 use crate::lab::{Lab, bits, data, epochs, trainer};
-use crate::tape::{Seen, Tape};
 
 #[derive(Clone, Debug)]
 struct Clip {
@@ -19,8 +19,8 @@ struct Clip {
 }
 
 /// What a clipping hook sees in every step.
-fn watch(trainer: &mut Trainer) -> Seen<Clip> {
-    let (norms, clips) = (Seen::new(), Seen::new());
+fn watch(trainer: &mut Trainer) -> SharedVec<Clip> {
+    let (norms, clips) = (SharedVec::new(), SharedVec::new());
     let (norm, seen) = (norms.clone(), clips.clone());
     trainer
         .add_hook(closure::on_before_optimizer_step("norm", move |cx| norm.push(cx.gradients.norm())))
@@ -83,10 +83,10 @@ fn clipping_by_value_bounds_every_value() {
 
 #[test]
 fn a_hook_that_wants_the_norm_gets_it_without_clipping() {
-    let tape = Tape::default();
+    let call_log = CallLog::default();
     let mut trainer = trainer(epochs(1));
     let clips = watch(&mut trainer);
-    let mut lab = Lab::new(Toy::default(), &tape);
+    let mut lab = Lab::new(Toy::default(), &call_log);
     trainer.fit(&mut lab, &mut data(3, 0)).unwrap();
     let clips = clips.take();
     assert_eq!(clips.len(), 3);
@@ -95,8 +95,8 @@ fn a_hook_that_wants_the_norm_gets_it_without_clipping() {
         assert!(close(clip.before, clip.unclipped) && !clip.clipped, "{clip:?}");
         assert_eq!(clip.before.to_bits(), clip.after.to_bits());
     }
-    assert!(tape.sources("clip_gradients").is_empty());
-    assert_eq!(tape.sources("on_gradient_clip").len(), 3, "the module is told too");
+    assert!(call_log.sources("clip_gradients").is_empty());
+    assert_eq!(call_log.sources("on_gradient_clip").len(), 3, "the module is told too");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn zero_and_no_limit_clip_nothing() {
 fn the_norm_at_step_end_is_that_of_all_optimizers_before_clipping() {
     let mut trainer = trainer(clip_at(0.1, None));
     let clips = watch(&mut trainer);
-    let norms = Seen::new();
+    let norms = SharedVec::new();
     let seen = norms.clone();
     trainer.add_hook(closure::on_step_end("norm_at_end", move |cx| seen.push(cx.grad_norm.value()))).unwrap();
     trainer.fit(&mut Toy::new(2), &mut data(3, 0)).unwrap();
@@ -129,7 +129,7 @@ fn the_norm_at_step_end_is_that_of_all_optimizers_before_clipping() {
 #[test]
 fn the_norm_at_step_end_needs_no_other_hook() {
     let mut trainer = trainer(epochs(1));
-    let norms = Seen::new();
+    let norms = SharedVec::new();
     let seen = norms.clone();
     trainer.add_hook(closure::on_step_end("norm", move |cx| seen.push(cx.grad_norm.value()))).unwrap();
     trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();

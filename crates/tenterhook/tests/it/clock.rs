@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tenterhook::settings::Check;
+use tenterhook::settings::ValInterval;
 use tenterhook::toy::Toy;
 use tenterhook::{Clock, Outcome, Settings, TimeSpan, Trainer, closure};
 
+use crate::call_log::SharedVec;
 use crate::lab::{data, epochs, trainer};
-use crate::tape::Seen;
 
 /// Seconds, turned by whoever holds a copy.
 #[derive(Clone)]
@@ -68,9 +68,9 @@ fn the_end_of_time_waits_for_the_least_steps() {
 
 #[test]
 fn a_validation_by_time_comes_that_long_after_the_last_one_has_ended() {
-    let settings = Settings { val_check_interval: Some(Check::Time(time(30))), ..epochs(1) };
+    let settings = Settings { val_check_interval: Some(ValInterval::Time(time(30))), ..epochs(1) };
     let (mut trainer, hand) = ten_seconds_a_batch(settings);
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let steps = seen.clone();
     trainer
         .add_hook(closure::on_validation_start("slow", move |cx| {
@@ -83,9 +83,9 @@ fn a_validation_by_time_comes_that_long_after_the_last_one_has_ended() {
 }
 
 #[test]
-fn hooks_are_told_the_trainers_time() {
+fn hooks_see_the_time_of_the_trainers_clock() {
     let (mut trainer, _) = ten_seconds_a_batch(epochs(1));
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let (elapsed, forward) = (seen.clone(), seen.clone());
     trainer.add_hook(closure::on_step_end("elapsed", move |cx| elapsed.push(cx.elapsed()))).unwrap();
     trainer.add_hook(closure::on_after_forward("forward", move |cx| forward.push(cx.duration))).unwrap();

@@ -1,14 +1,14 @@
 //! What controllers decide, and what the loop makes of it.
 
-use tenterhook::settings::Amount;
+use tenterhook::settings::BatchLimit;
 use tenterhook::toy::Toy;
 use tenterhook::{
-    Decision, Flow, Lr, OnError, Origin, Outcome, Policy, Registration, Request, RunError, RunNotice,
+    Decision, Flow, LrChange, OnError, Origin, Outcome, Policy, Registration, Request, RunError, RunNotice,
     Settings, Status, Trainer, closure,
 };
 
+use crate::call_log::{CallLog, Recorder, SharedVec};
 use crate::lab::{Lab, LabData, bits, data, epochs, trainer};
-use crate::tape::{Recorder, Seen, Tape};
 
 /// Stops at the end of this step.
 fn stop_at(trainer: &mut Trainer, step: u64) {
@@ -25,12 +25,12 @@ fn stopped(by: &str, reason: &str) -> Outcome {
 
 #[test]
 fn a_stop_completes_the_batch_validates_and_ends_the_epoch() {
-    let tape = Tape::default();
+    let call_log = CallLog::default();
     let mut trainer = trainer(epochs(3));
-    trainer.add_hook(Recorder::new("all", &tape)).unwrap();
+    trainer.add_hook(Recorder::new("all", &call_log)).unwrap();
     stop_at(&mut trainer, 2);
     let report = trainer.fit(&mut Toy::default(), &mut data(4, 1)).unwrap();
-    let places = tape.places("hook:all");
+    let places = call_log.places("hook:all");
     let second = places.iter().enumerate().filter(|(_, place)| **place == "on_step_end").nth(1).unwrap().0;
     assert_eq!(
         places[second + 1..],
@@ -57,10 +57,10 @@ fn a_stop_completes_the_batch_validates_and_ends_the_epoch() {
 }
 
 #[test]
-fn the_outcome_is_told_at_the_end_of_training_and_at_teardown() {
+fn the_outcome_is_in_on_train_end_and_in_teardown() {
     let ends = |stop: Option<u64>| {
         let mut trainer = trainer(epochs(1));
-        let seen = Seen::new();
+        let seen = SharedVec::new();
         let (train, fit, teardown) = (seen.clone(), seen.clone(), seen.clone());
         trainer
             .add_hook(closure::on_train_end("a", move |cx| train.push((cx.outcome.clone(), cx.status))))
@@ -99,7 +99,7 @@ fn a_stop_waits_for_the_least_steps_and_epochs() {
 }
 
 #[test]
-fn a_stop_that_was_never_heeded_is_not_the_outcome() {
+fn a_stop_that_never_took_effect_is_not_the_outcome() {
     let mut trainer = trainer(Settings { min_steps: Some(100), ..epochs(2) });
     stop_at(&mut trainer, 1);
     let report = trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
@@ -110,16 +110,16 @@ fn a_stop_that_was_never_heeded_is_not_the_outcome() {
 fn a_stop_before_training_trains_nothing_and_says_so() {
     let mut trainer = trainer(epochs(2));
     trainer.add_hook(closure::on_fit_start("never", |_| Decision::stop("not today"))).unwrap();
-    let tape = Tape::default();
-    trainer.add_hook(Recorder::new("all", &tape)).unwrap();
+    let call_log = CallLog::default();
+    trainer.add_hook(Recorder::new("all", &call_log)).unwrap();
     let report = trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
-    assert_eq!(tape.places("hook:all"), ["setup", "on_fit_start", "on_fit_end", "teardown"]);
+    assert_eq!(call_log.places("hook:all"), ["setup", "on_fit_start", "on_fit_end", "teardown"]);
     assert_eq!((report.outcome, report.progress.step), (stopped("never", "not today"), 0));
 }
 
 #[test]
 fn the_module_can_stop_and_end_an_epoch_too() {
-    let mut module = Lab::new(Toy::default(), &Tape::default()).with_handler(|place, cx| {
+    let mut module = Lab::new(Toy::default(), &CallLog::default()).with_handler(|place, cx| {
         if place == "on_train_batch_end" && cx.epoch() == 0 && cx.batch_index() == 1 {
             cx.end_epoch();
         }
@@ -135,7 +135,7 @@ fn the_module_can_stop_and_end_an_epoch_too() {
 /// Batches trained on in each of two epochs of four, when this is said in the first.
 fn trained(add: impl FnOnce(&mut Trainer)) -> Vec<u64> {
     let mut trainer = trainer(epochs(2));
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let batches = seen.clone();
     trainer.add_hook(closure::on_after_forward("count", move |cx| batches.push(cx.epoch))).unwrap();
     add(&mut trainer);
@@ -192,7 +192,7 @@ fn said_when_the_epoch_is_over_it_does_not_end_the_next_one() {
 fn a_validation_can_be_asked_for_at_any_time() {
     let validated_after = |settings: Settings, validate| {
         let mut trainer = trainer(settings);
-        let seen = Seen::new();
+        let seen = SharedVec::new();
         let steps = seen.clone();
         trainer
             .add_hook(closure::on_validation_start("seen", move |cx| steps.push((cx.epoch, cx.batches))))
@@ -209,24 +209,24 @@ fn a_validation_can_be_asked_for_at_any_time() {
     let in_second = Settings { check_val_every_n_epoch: Some(2), ..epochs(2) };
     assert_eq!(validated_after(in_second, 1), [(0, 2), (1, 4)], "also in an epoch without one");
     assert_eq!(validated_after(epochs(1), 0), [], "not without data");
-    let off = Settings { limit_val_batches: Some(Amount::Count(0)), ..epochs(1) };
+    let off = Settings { limit_val_batches: Some(BatchLimit::Count(0)), ..epochs(1) };
     assert_eq!(validated_after(off, 1), []);
 }
 
 #[test]
 fn a_save_is_carried_out_when_the_batch_has_reached_all_hooks() {
     let directory = tempfile::tempdir().unwrap();
-    let tape = Tape::default();
+    let call_log = CallLog::default();
     let mut trainer = trainer(epochs(1)).with_checkpoints_in(directory.path());
     trainer
         .add_hook(closure::on_step_end("saver", |cx| {
             if cx.step == 2 { Decision::save_now() } else { Decision::CONTINUE }
         }))
         .unwrap();
-    trainer.add_hook(Recorder::new("after", &tape)).unwrap();
-    let (mut lab, mut data) = (Lab::new(Toy::default(), &tape), LabData::new(data(3, 0), &tape));
+    trainer.add_hook(Recorder::new("after", &call_log)).unwrap();
+    let (mut lab, mut data) = (Lab::new(Toy::default(), &call_log), LabData::new(data(3, 0), &call_log));
     trainer.fit(&mut lab, &mut data).unwrap();
-    let rows = tape.rows();
+    let rows = call_log.rows();
     let save = rows.iter().position(|(_, place)| *place == "state_dict").unwrap();
     let around: Vec<_> = rows[save - 1..save + 8].iter().map(|(of, place)| format!("{of} {place}")).collect();
     assert_eq!(
@@ -250,7 +250,7 @@ fn a_save_is_carried_out_when_the_batch_has_reached_all_hooks() {
 fn rates(optimizers: usize, add: impl FnOnce(&mut Trainer)) -> Vec<(f64, f64)> {
     let mut trainer = trainer(epochs(1));
     add(&mut trainer);
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let rates = seen.clone();
     trainer
         .add_hook(closure::on_step_end("rates", move |cx| {
@@ -279,7 +279,7 @@ fn rates_are_set_and_scaled_from_the_next_update_on() {
     let one_of_two = rates(2, |trainer| {
         trainer
             .add_hook(closure::on_train_start("one", |_| {
-                Decision::CONTINUE.request(Request::Lr { optimizer: Some(1), change: Lr::Set(0.3) })
+                Decision::CONTINUE.request(Request::Lr { optimizer: Some(1), change: LrChange::Set(0.3) })
             }))
             .unwrap();
     });
@@ -290,8 +290,8 @@ fn rates_are_set_and_scaled_from_the_next_update_on() {
 fn a_rate_that_cannot_be_set_is_a_failure_of_the_hook_that_asks_for_it_under_its_policy() {
     let disable = Policy { on_error: OnError::Disable, max_failures: 2 };
     for (wrong, why) in [
-        (Request::Lr { optimizer: None, change: Lr::Set(f64::NAN) }, "must be a number of 0 or more"),
-        (Request::Lr { optimizer: Some(7), change: Lr::Scale(0.5) }, "7 is none of them"),
+        (Request::Lr { optimizer: None, change: LrChange::Set(f64::NAN) }, "must be a number of 0 or more"),
+        (Request::Lr { optimizer: Some(7), change: LrChange::Scale(0.5) }, "7 is none of them"),
     ] {
         let of = |policy: Option<Policy>| {
             let mut trainer = trainer(epochs(1));

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 use tenterhook::toy::Toy;
 use tenterhook::{Decision, Flow, Outcome, closure};
 
+use crate::call_log::{CallLog, Recorder};
 use crate::lab::{data, epochs};
 use crate::run_directory::{latest, recorded};
-use crate::tape::{Recorder, Tape};
 
 /// From the weakest to the strongest.
 fn flows() -> [(Flow, Value); 5] {
@@ -41,7 +41,7 @@ fn both(first: &Flow, second: &Flow) -> ((Outcome, u64), Vec<Value>) {
 }
 
 #[test]
-fn of_two_decisions_the_stronger_wins_whoever_comes_first_and_both_are_written_down() {
+fn the_stronger_of_two_decisions_wins_in_any_order_and_both_are_recorded() {
     let flows = flows();
     let alone: Vec<_> = flows.iter().map(|(flow, _)| both(flow, &Flow::Continue).0).collect();
     let steps: Vec<_> = alone.iter().map(|(_, steps)| *steps).collect();
@@ -63,10 +63,10 @@ fn of_two_decisions_the_stronger_wins_whoever_comes_first_and_both_are_written_d
 
 #[test]
 fn a_thousand_hooks_receive_everything_in_their_order_while_every_tenth_leaves() {
-    let tape = Tape::default();
+    let call_log = CallLog::default();
     let mut trainer = recorded(tempfile::tempdir().unwrap().path(), epochs(1));
     for number in 0..1000 {
-        let (note, name) = (tape.clone(), format!("hook:{number}"));
+        let (note, name) = (call_log.clone(), format!("hook:{number}"));
         let leaves = number % 10 == 0;
         let hook = closure::on_step_end(number.to_string(), move |cx| {
             let _ = note.note(&name, "on_step_end");
@@ -80,9 +80,9 @@ fn a_thousand_hooks_receive_everything_in_their_order_while_every_tenth_leaves()
         });
         trainer.add_hook(hook).unwrap();
     }
-    trainer.add_hook(Recorder::new("last", &tape)).unwrap();
+    trainer.add_hook(Recorder::new("last", &call_log)).unwrap();
     trainer.fit(&mut Toy::default(), &mut data(3, 0)).unwrap();
-    let rows: Vec<_> = tape.sources("on_step_end");
+    let rows: Vec<_> = call_log.sources("on_step_end");
     let numbers = |without: &dyn Fn(u32) -> bool| {
         let stay = (0..1000).filter(|number| !without(*number)).map(|number| format!("hook:{number}"));
         stay.chain(["hook:last".to_owned()]).collect::<Vec<_>>()

@@ -5,13 +5,13 @@ use tenterhook::module::{Interval, SchedulerPlan};
 use tenterhook::toy::Toy;
 use tenterhook::{Event, Settings};
 
+use crate::call_log::{CallLog, Recorder};
 use crate::lab::{Lab, LabData, LabStrategy, data, trainer};
-use crate::tape::{Recorder, Tape};
 
 const SOURCE: &str = include_str!("../../../tenterhook-core/src/event.rs");
-const RESUMING: &str = "when resuming:";
-const SANITY_CHECK: &str = "when num_sanity_val_steps > 0, unless resuming:";
-const VALIDATION: &str = "when a validation is due:";
+const RESUMING: &str = "if resuming:";
+const SANITY_CHECK: &str = "if num_sanity_val_steps > 0, unless resuming:";
+const VALIDATION: &str = "if a validation is due:";
 const VALIDATION_AGAIN: &str = "validation, as below";
 
 /// The lines of the pseudocode.
@@ -69,8 +69,8 @@ fn call_of(line: &str) -> Option<String> {
 }
 
 /// What a run really called, in the words of the pseudocode.
-fn traced(tape: &Tape) -> Vec<String> {
-    let rows = tape.rows().into_iter();
+fn traced(call_log: &CallLog) -> Vec<String> {
+    let rows = call_log.rows().into_iter();
     rows.filter_map(|(source, place)| {
         let event = Event::of_handler(place);
         match (source.as_str(), event) {
@@ -86,8 +86,8 @@ fn traced(tape: &Tape) -> Vec<String> {
 }
 
 /// A run in which every loop goes round once.
-fn once(epochs: i64, checkpoints: &std::path::Path, resume: Option<&str>) -> Tape {
-    let tape = Tape::default();
+fn once(epochs: i64, checkpoints: &std::path::Path, resume: Option<&str>) -> CallLog {
+    let call_log = CallLog::default();
     let settings = Settings {
         max_epochs: Some(epochs),
         gradient_clip_val: Some(1.0),
@@ -96,18 +96,18 @@ fn once(epochs: i64, checkpoints: &std::path::Path, resume: Option<&str>) -> Tap
         ..Settings::default()
     };
     let mut trainer =
-        trainer(settings).with_checkpoints_in(checkpoints).with_strategy(LabStrategy::new(&tape));
+        trainer(settings).with_checkpoints_in(checkpoints).with_strategy(LabStrategy::new(&call_log));
     if let Some(checkpoint) = resume {
         trainer = trainer.restoring(checkpoints.join(checkpoint));
     }
-    trainer.add_hook(Recorder::new("all", &tape)).unwrap();
+    trainer.add_hook(Recorder::new("all", &call_log)).unwrap();
     let options = CheckpointOptions { save_top_k: Some(-1), ..CheckpointOptions::default() };
     trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();
     let toy = Toy::default()
         .with_scheduler(SchedulerPlan::every(Interval::Step))
         .with_scheduler(SchedulerPlan::on_plateau_of("val/loss"));
-    trainer.fit(&mut Lab::new(toy, &tape), &mut LabData::new(data(1, 1), &tape)).unwrap();
-    tape
+    trainer.fit(&mut Lab::new(toy, &call_log), &mut LabData::new(data(1, 1), &call_log)).unwrap();
+    call_log
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn the_pseudocode_of_a_resumed_run_is_a_real_trace() {
 }
 
 #[test]
-fn every_event_of_fit_stands_in_the_pseudocode() {
+fn every_event_of_fit_is_in_the_pseudocode() {
     let documented = documented(&[]);
     let of_fit = Event::ALL.iter().filter(|event| {
         let name = event.handler();

@@ -6,12 +6,12 @@ use tenterhook::hooks::{CheckpointOptions, ConsoleOptions, JsonlOptions};
 use tenterhook::toy::Toy;
 use tenterhook::{HookKind, OnError, RunNotice, Tier, Trainer, closure};
 
+use crate::call_log::SharedVec;
 use crate::lab::{data, epochs};
-use crate::tape::Seen;
 
 /// A trainer whose printed lines can be looked at, with its checkpoints below this directory.
-pub fn printing(root: &Path, settings: tenterhook::Settings) -> (Trainer, Seen<String>) {
-    let seen = Seen::new();
+pub fn printing(root: &Path, settings: tenterhook::Settings) -> (Trainer, SharedVec<String>) {
+    let seen = SharedVec::new();
     let printed = seen.clone();
     let trainer = Trainer::new(settings).unwrap().with_checkpoints_in(root.join("checkpoints"));
     let trainer = trainer.with_notices(move |notice| match notice {
@@ -22,7 +22,7 @@ pub fn printing(root: &Path, settings: tenterhook::Settings) -> (Trainer, Seen<S
     (trainer, seen)
 }
 
-fn quick_start(root: &Path) -> (Trainer, Seen<String>) {
+fn quick_start(root: &Path) -> (Trainer, SharedVec<String>) {
     let (mut trainer, seen) = printing(root, epochs(2));
     trainer.add_console_logging(10).unwrap();
     trainer.add_json_logging(100).unwrap();

@@ -20,11 +20,11 @@ use tenterhook::{
     UpdateHook, hook,
 };
 
+use crate::call_log::SharedVec;
 use crate::lab::{bits, data, epochs, trainer};
-use crate::tape::Seen;
 
 /// What the hooks of this document do, in order: the hook's name and what it did.
-type Log = Seen<(String, String)>;
+type Log = SharedVec<(String, String)>;
 
 /// A forward hook: logs mean and standard deviation of its points.
 struct Watch {
@@ -135,11 +135,11 @@ fn train(root: &Path, text: &str) -> Ran {
     let tasks: Vec<Box<dyn AnyTask>> = vec![Box::new(ToyTask)];
     let registry = hooks(&log);
     let resolved = Sources::file(&file).resolve(&tasks, &registry).unwrap();
-    let told = Seen::new();
+    let told = SharedVec::new();
     let tell = told.clone();
     let plan = RunDirectoryPlan {
         config: resolved.to_toml(),
-        signer: Signer::Nobody,
+        signer: Signer::None,
         ..RunDirectoryPlan::below(root.join("runs"))
     };
     let trainer = resolved.bare_trainer(&registry).unwrap();

@@ -4,12 +4,12 @@ use tenterhook::hooks::{EarlyStopping, EarlyStoppingOptions, Mode};
 use tenterhook::toy::Toy;
 use tenterhook::{Outcome, Report, RunNotice, Settings};
 
+use crate::call_log::CallLog;
 use crate::lab::{Lab, data, epochs, trainer};
-use crate::tape::Tape;
 
 /// Ten epochs of four batches, in which `score` does not move.
 fn stuck(settings: Settings, options: EarlyStoppingOptions) -> Report {
-    let mut lab = Lab::new(Toy::default(), &Tape::default()).with_handler(|place, cx| {
+    let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_handler(|place, cx| {
         if place == "on_train_epoch_end" {
             cx.log("score", 1.0);
         }
@@ -64,7 +64,7 @@ fn without_strict_a_metric_that_nobody_logs_is_a_warning_and_no_refusal() {
         let ran = trainer.fit(&mut Toy::default(), &mut data(2, 1));
         if strict {
             let error = ran.unwrap_err().to_string();
-            assert!(error.contains("`val/accuracy`, which nobody writes"), "{error}");
+            assert!(error.contains("`val/accuracy`, which nothing writes"), "{error}");
         } else {
             let notices = ran.unwrap().notices;
             let told =
@@ -76,7 +76,7 @@ fn without_strict_a_metric_that_nobody_logs_is_a_warning_and_no_refusal() {
 
 #[test]
 fn a_value_is_checked_once_however_many_epochs_it_stays() {
-    let mut lab = Lab::new(Toy::default(), &Tape::default()).with_handler(|place, cx| {
+    let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_handler(|place, cx| {
         if place == "on_validation_epoch_end" {
             cx.log("score", 1.0);
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tenterhook::checkpoint::{read, weights_to_evaluate};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, EmaWeights, EmaWeightsOptions};
-use tenterhook::settings::{Amount, Check};
+use tenterhook::settings::{BatchLimit, ValInterval};
 use tenterhook::toy::Toy;
 use tenterhook::wrap::Conditioned;
 use tenterhook::{
@@ -12,19 +12,19 @@ use tenterhook::{
     closure,
 };
 
+use crate::call_log::{CallLog, SharedVec};
 use crate::lab::{Lab, bits, data, epochs, trainer};
 use crate::run_directory::{latest, recorded};
-use crate::tape::{Seen, Tape};
 
 fn averaging() -> EmaWeights {
     EmaWeights::new(EmaWeightsOptions { decay: 0.5, warmup: false, ..EmaWeightsOptions::default() }).unwrap()
 }
 
 /// Adds a hook that notes the parameters after each step, and those that each validation works with.
-fn watch(trainer: &mut Trainer) -> (Seen<Vec<f32>>, Seen<Vec<f32>>) {
+fn watch(trainer: &mut Trainer) -> (SharedVec<Vec<f32>>, SharedVec<Vec<f32>>) {
     let values =
         |tensors: &tenterhook::Tensors<'_>| tensors.iter().flat_map(|tensor| tensor.to_vec()).collect();
-    let (steps, validations) = (Seen::new(), Seen::new());
+    let (steps, validations) = (SharedVec::new(), SharedVec::new());
     let (stepped, validated) = (steps.clone(), validations.clone());
     trainer.add_hook(closure::on_step_end("steps", move |cx| stepped.push(values(&cx.params())))).unwrap();
     trainer
@@ -48,7 +48,7 @@ fn averages(steps: &[Vec<f32>]) -> Vec<Vec<f32>> {
 #[test]
 fn validation_sees_the_average_and_training_goes_on_as_without_it() {
     let run = |with_average: bool| {
-        let every_2_batches = Some(Check::Amount(Amount::Count(2)));
+        let every_2_batches = Some(ValInterval::Batches(BatchLimit::Count(2)));
         let settings = Settings { num_sanity_val_steps: 1, val_check_interval: every_2_batches, ..epochs(2) };
         let mut trainer = trainer(settings);
         if with_average {
@@ -163,8 +163,9 @@ fn a_checkpoint_holds_the_weights_in_training_and_is_evaluated_with_the_average(
 fn a_checkpoint_of_a_validation_that_the_average_was_kept_from_is_evaluated_without_it() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = trainer(epochs(3)).with_checkpoints_in(root.path());
-    let not_in_the_second =
-        |moment: &tenterhook::Moment<'_>| moment.epoch != 1 || moment.phase != tenterhook::Phase::Validate;
+    let not_in_the_second = |run_cx: &tenterhook::RunContext<'_>| {
+        run_cx.epoch != 1 || run_cx.phase != tenterhook::Phase::Validate
+    };
     trainer.add_hook(averaging().when(not_in_the_second)).unwrap();
     trainer.add_hook(Checkpoint::new(all(false)).unwrap()).unwrap();
     let (_, validations) = watch(&mut trainer);
@@ -236,12 +237,12 @@ fn a_resumed_run_ends_with_the_same_bits() {
 
 #[test]
 fn a_run_that_fails_in_a_validation_leaves_the_weights_in_training() {
-    let tape = Tape::default();
+    let call_log = CallLog::default();
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(averaging()).unwrap();
     let (steps, _) = watch(&mut trainer);
-    tape.fails_at("module", "validation_step");
-    let mut lab = Lab::new(Toy::default(), &tape);
+    call_log.fails_at("module", "validation_step");
+    let mut lab = Lab::new(Toy::default(), &call_log);
     trainer.fit(&mut lab, &mut data(3, 1)).unwrap_err();
     let left: Vec<_> = steps.take()[2].iter().map(|value| value.to_bits()).collect();
     assert_eq!(bits(&lab.toy), left);

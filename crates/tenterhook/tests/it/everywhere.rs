@@ -4,14 +4,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tenterhook::checkpoint::{Listed, OnUnreadable, list, newest_whole};
+use tenterhook::checkpoint::{ListedCheckpoint, OnUnreadable, list, newest_whole};
 use tenterhook::hooks::{
     Checkpoint, CheckpointOptions, EarlyStopping, EarlyStoppingOptions, EmaWeights, EmaWeightsOptions,
     GradientNoise, GradientNoiseOptions, SaveLast,
 };
 use tenterhook::module::{Interval, SchedulerPlan};
-use tenterhook::moment::FixedClock;
-use tenterhook::settings::{Amount, Check};
+use tenterhook::run_context::FixedClock;
+use tenterhook::settings::{BatchLimit, ValInterval};
 use tenterhook::toy::{Toy, ToyData};
 use tenterhook::{
     Controller, Decision, HookExt, HookResult, Observer, Outcome, Registration, Report, Request, SaveRequest,
@@ -19,8 +19,8 @@ use tenterhook::{
     ValidationEnd, closure, hook,
 };
 
+use crate::call_log::CallLog;
 use crate::lab::{Lab, bits, data, epochs, trainer};
-use crate::tape::Tape;
 
 /// Draws and logs at many events, and keeps a count.
 #[derive(Default)]
@@ -149,12 +149,12 @@ fn files(checkpoint: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     files
 }
 
-fn number(of: &Listed) -> u64 {
-    of.about.as_ref().unwrap().number
+fn number(of: &ListedCheckpoint) -> u64 {
+    of.summary.as_ref().unwrap().number
 }
 
 /// A directory with the checkpoints that there were when this one was taken.
-fn as_it_was(saved: &[Listed], then: &Listed) -> tempfile::TempDir {
+fn as_it_was(saved: &[ListedCheckpoint], then: &ListedCheckpoint) -> tempfile::TempDir {
     let elsewhere = tempfile::tempdir().unwrap();
     // It was another one then, and has been replaced since.
     let last = saved.iter().find(|saved| saved.name == "last").unwrap();
@@ -225,7 +225,7 @@ fn whole_batches_are_steps() {
 fn accumulation_windows_are_cut_in_two() {
     let settings = Settings {
         accumulate_grad_batches: 3,
-        val_check_interval: Some(Check::Amount(Amount::Count(2))),
+        val_check_interval: Some(ValInterval::Batches(BatchLimit::Count(2))),
         ..epochs(3)
     };
     check(&settings, || data(5, 2));
@@ -249,8 +249,8 @@ fn interrupted(settings: &Settings, place: &'static str, time: u32) {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = full(settings, root.path());
     let handle = trainer.interrupt_handle();
-    let (tape, mut left) = (Tape::default(), time);
-    let mut lab = Lab::new(module(), &tape).with_handler(move |at, _| {
+    let (call_log, mut left) = (CallLog::default(), time);
+    let mut lab = Lab::new(module(), &call_log).with_handler(move |at, _| {
         left = left.saturating_sub(u32::from(at == place));
         if left == 0 {
             handle.request("SIGTERM");

@@ -8,9 +8,9 @@ use tenterhook::{
     Settings, StepEnd, TrainBatchEnd, Trainer, closure, hook,
 };
 
+use crate::call_log::{CallLog, Recorder, SharedVec};
 use crate::lab::{Lab, data, epochs};
 use crate::run_directory::{latest, plan, run_json};
-use crate::tape::{Recorder, Seen, Tape};
 
 /// Fails at every step, and panics at the end of the first batch.
 struct Failing {
@@ -29,12 +29,16 @@ impl Observer for Failing {
 }
 
 /// A trainer with that hook, and what it tells.
-fn failing(settings: Settings, policy: Policy, panics: bool) -> (Trainer, Seen<String>, tempfile::TempDir) {
-    let (root, told) = (tempfile::tempdir().unwrap(), Seen::new());
+fn failing(
+    settings: Settings,
+    policy: Policy,
+    panics: bool,
+) -> (Trainer, SharedVec<String>, tempfile::TempDir) {
+    let (root, told) = (tempfile::tempdir().unwrap(), SharedVec::new());
     let tell = told.clone();
     let mut trainer =
         Trainer::new(settings).unwrap().with_run_directory(plan(root.path())).with_notices(move |notice| {
-            if !matches!(notice, RunNotice::Began(_)) {
+            if !matches!(notice, RunNotice::Started(_)) {
                 tell.push(notice.to_string());
             }
         });
@@ -50,11 +54,11 @@ fn failure_lines(root: &std::path::Path) -> Vec<Value> {
 }
 
 #[test]
-fn what_fails_at_every_step_is_told_once_written_every_time_and_counted() {
+fn a_failure_in_every_step_is_reported_once_and_recorded_and_counted_every_time() {
     let (mut trainer, told, root) = failing(epochs(3), Policy::WARN, false);
     let report = trainer.fit(&mut Toy::default(), &mut data(50, 0)).unwrap();
-    let once = "hook `failing` failed in on_step_end (epoch 1, step 1): no step 1; the run goes on, and more of this \
-                kind are only counted";
+    let once = "hook `failing` failed in on_step_end (epoch 1, step 1): no step 1; the run continues, and further \
+                failures of this kind are only counted";
     assert_eq!(told.take(), [once]);
     let Failures { kinds, left_out: 0 } = &report.failures else { panic!("{:?}", report.failures) };
     let [FailureKind { by, at, count: 150, step: 1, error, panicked: false, disabled: false, .. }] =
@@ -72,12 +76,12 @@ fn what_fails_at_every_step_is_told_once_written_every_time_and_counted() {
 }
 
 #[test]
-fn that_a_hook_is_disabled_is_told_although_its_kind_was_told() {
+fn disabling_a_hook_is_reported_even_if_its_kind_of_failure_was_reported() {
     let (mut trainer, told, _root) = failing(epochs(1), Policy::DISABLE, false);
     trainer.fit(&mut Toy::default(), &mut data(5, 0)).unwrap();
     let told = told.take();
     assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told[1].contains("(failure number 3); the hook is disabled from here on"), "{told:?}");
+    assert!(told[1].contains("(failure number 3); the hook is disabled"), "{told:?}");
 }
 
 #[test]
@@ -97,12 +101,12 @@ fn a_thousand_hooks_that_fail_leave_a_list_that_can_be_read() {
         let failing = closure::on_train_start(format!("hook {number}"), |_| -> () { panic_quietly() });
         trainer.add_hook(failing).unwrap();
     }
-    let tape = Tape::default();
-    trainer.add_hook(Recorder::new("last", &tape)).unwrap();
+    let call_log = CallLog::default();
+    trainer.add_hook(Recorder::new("last", &call_log)).unwrap();
     let report = trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
     assert_eq!((report.failures.kinds.len(), report.failures.left_out), (100, 900));
     assert_eq!(trainer.list_hooks().iter().filter(|hook| !hook.enabled).count(), 1000);
-    assert!(tape.places("hook:last").contains(&"on_train_start"), "nobody is skipped");
+    assert!(call_log.places("hook:last").contains(&"on_train_start"), "nobody is skipped");
     assert_eq!(report.progress.step, 2);
 }
 
@@ -135,11 +139,11 @@ fn in_debug_only_the_first_of_a_kind_has_it() {
 
 #[test]
 fn in_debug_a_panic_of_the_module_has_the_way_to_it() {
-    let (root, tape) = (tempfile::tempdir().unwrap(), Tape::default());
+    let (root, call_log) = (tempfile::tempdir().unwrap(), CallLog::default());
     let settings = Settings { debug: true, ..epochs(1) };
     let mut trainer =
         Trainer::new(settings).unwrap().with_run_directory(plan(root.path())).with_notices(|_| {});
-    let mut lab = Lab::new(Toy::default(), &tape).with_step(|_, _, _| panic!("in its step"));
+    let mut lab = Lab::new(Toy::default(), &call_log).with_step(|_, _, _| panic!("in its step"));
     let Err(RunError::Failed { failure, .. }) = trainer.fit(&mut lab, &mut data(1, 0)) else {
         panic!("it fails")
     };

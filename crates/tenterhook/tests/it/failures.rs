@@ -8,8 +8,8 @@ use tenterhook::{
     RunError, RunNotice, Settings, Status, TrainBatchEnd, Trainer, backtraces, closure, hook,
 };
 
+use crate::call_log::{CallLog, Recorder, SharedVec};
 use crate::lab::{Lab, LabData, LabStrategy, data, epochs, trainer};
-use crate::tape::{Recorder, Seen, Tape};
 
 const TOLD: [&str; 5] = ["hook:a", "hook:b", "module", "data", "strategy"];
 const TORN_DOWN: [&str; 5] = ["strategy", "data", "hook:a", "hook:b", "module"];
@@ -23,7 +23,7 @@ enum Entry {
 /// Two hooks, module, data and strategy, all recorded; a checkpoint, schedulers and clipping, so that
 /// every place there is gets its turn.
 struct Bench {
-    tape: Tape,
+    call_log: CallLog,
     trainer: Trainer,
     lab: Lab,
     data: LabData,
@@ -36,7 +36,7 @@ impl Bench {
     }
 
     fn with_policy(policy: Policy) -> Bench {
-        let tape = Tape::default();
+        let call_log = CallLog::default();
         let checkpoints = tempfile::tempdir().unwrap();
         let settings = Settings {
             max_epochs: Some(2),
@@ -44,14 +44,15 @@ impl Bench {
             background_saves: false,
             ..Settings::default()
         };
-        let mut trainer =
-            trainer(settings).with_strategy(LabStrategy::new(&tape)).with_checkpoints_in(checkpoints.path());
-        trainer.add_hook(Recorder::new("a", &tape).with_policy(policy)).unwrap();
-        trainer.add_hook(Recorder::new("b", &tape)).unwrap();
+        let mut trainer = trainer(settings)
+            .with_strategy(LabStrategy::new(&call_log))
+            .with_checkpoints_in(checkpoints.path());
+        trainer.add_hook(Recorder::new("a", &call_log).with_policy(policy)).unwrap();
+        trainer.add_hook(Recorder::new("b", &call_log)).unwrap();
         trainer.add_hook(Checkpoint::new(CheckpointOptions::default()).unwrap()).unwrap();
         let toy = Toy::default().with_scheduler(SchedulerPlan::every(Interval::Step));
-        let (lab, data) = (Lab::new(toy, &tape), LabData::new(data(2, 1), &tape));
-        Bench { tape, trainer, lab, data, _checkpoints: checkpoints }
+        let (lab, data) = (Lab::new(toy, &call_log), LabData::new(data(2, 1), &call_log));
+        Bench { call_log, trainer, lab, data, _checkpoints: checkpoints }
     }
 
     fn run(&mut self, entry: Entry) -> Result<Report, RunError> {
@@ -82,7 +83,7 @@ fn origin(source: &str) -> Origin {
 fn places(entry: Entry) -> Vec<(String, &'static str)> {
     let mut bench = Bench::new();
     bench.run(entry).unwrap();
-    let mut places = bench.tape.rows();
+    let mut places = bench.call_log.rows();
     places.sort();
     places.dedup();
     places
@@ -93,9 +94,9 @@ fn check(entry: Entry, source: &str, place: &'static str, panics: bool) {
     let case = format!("{entry:?}: {source} {} in {place}", if panics { "panics" } else { "fails" });
     let mut bench = Bench::new();
     if panics {
-        bench.tape.panics_at(source, place);
+        bench.call_log.panics_at(source, place);
     } else {
-        bench.tape.fails_at(source, place);
+        bench.call_log.fails_at(source, place);
     }
     let (failure, later, report) = bench.fails(entry);
     // A snapshot is made of both.
@@ -105,10 +106,10 @@ fn check(entry: Entry, source: &str, place: &'static str, panics: bool) {
     assert!(later.is_empty(), "{case}: {later:?}");
     assert_eq!(report.outcome, Outcome::Failed { error: failure.to_string() }, "{case}");
 
-    let tape = &bench.tape;
-    assert_eq!(tape.sources("on_exception"), TOLD, "{case}");
-    assert_eq!(tape.sources("teardown"), TORN_DOWN, "{case}");
-    let rows = tape.rows();
+    let call_log = &bench.call_log;
+    assert_eq!(call_log.sources("on_exception"), TOLD, "{case}");
+    assert_eq!(call_log.sources("teardown"), TORN_DOWN, "{case}");
+    let rows = call_log.rows();
     let told = rows.iter().position(|(_, place)| *place == "on_exception").unwrap();
     assert_eq!(rows[told - 1], (source.to_owned(), place), "{case}: nobody got anything after it");
     let after = rows[told..].iter().filter(|(_, place)| !["on_exception", "teardown"].contains(place));
@@ -116,7 +117,7 @@ fn check(entry: Entry, source: &str, place: &'static str, panics: bool) {
 }
 
 #[test]
-fn an_error_anywhere_in_fit_is_told_once_and_everybody_is_torn_down_once() {
+fn an_error_anywhere_in_fit_is_reported_once_and_all_are_torn_down_once() {
     let places = places(Entry::Fit);
     assert!(places.len() > 100, "{}", places.len());
     for (source, place) in places {
@@ -125,14 +126,14 @@ fn an_error_anywhere_in_fit_is_told_once_and_everybody_is_torn_down_once() {
 }
 
 #[test]
-fn a_panic_anywhere_in_fit_is_told_once_and_everybody_is_torn_down_once() {
+fn a_panic_anywhere_in_fit_is_reported_once_and_all_are_torn_down_once() {
     for (source, place) in places(Entry::Fit) {
         check(Entry::Fit, &source, place, true);
     }
 }
 
 #[test]
-fn an_error_or_panic_anywhere_in_validate_is_told_once_and_everybody_is_torn_down_once() {
+fn an_error_or_panic_anywhere_in_validate_is_reported_once_and_all_are_torn_down_once() {
     let places = places(Entry::Validate);
     assert!(places.len() > 30, "{}", places.len());
     for (source, place) in places {
@@ -144,7 +145,7 @@ fn an_error_or_panic_anywhere_in_validate_is_told_once_and_everybody_is_torn_dow
 #[test]
 fn a_panic_of_the_module_names_the_step_it_was_in() {
     let mut bench = Bench::new();
-    bench.tape.panics_at("module", "training_step");
+    bench.call_log.panics_at("module", "training_step");
     let (failure, ..) = bench.fails(Entry::Fit);
     assert_eq!(
         failure.to_string(),
@@ -155,12 +156,12 @@ fn a_panic_of_the_module_names_the_step_it_was_in() {
 #[test]
 fn what_fails_while_telling_and_tearing_down_comes_later() {
     let mut bench = Bench::new();
-    bench.tape.fails_at("module", "backward");
+    bench.call_log.fails_at("module", "backward");
     for (source, place) in [("hook:a", "on_exception"), ("data", "on_exception"), ("hook:b", "teardown")] {
-        bench.tape.fails_at(source, place);
+        bench.call_log.fails_at(source, place);
     }
     for (source, place) in [("module", "on_exception"), ("strategy", "teardown"), ("module", "teardown")] {
-        bench.tape.panics_at(source, place);
+        bench.call_log.panics_at(source, place);
     }
     let (failure, later, _) = bench.fails(Entry::Fit);
     assert_eq!((failure.origin, failure.place), (Origin::Module, "backward"));
@@ -174,40 +175,43 @@ fn what_fails_while_telling_and_tearing_down_comes_later() {
         ("module", "teardown"),
     ];
     assert_eq!(later, expected.map(|(source, place)| (origin(source), place)));
-    assert_eq!(bench.tape.sources("on_exception"), TOLD);
-    assert_eq!(bench.tape.sources("teardown"), TORN_DOWN);
+    assert_eq!(bench.call_log.sources("on_exception"), TOLD);
+    assert_eq!(bench.call_log.sources("teardown"), TORN_DOWN);
 }
 
 #[test]
-fn a_teardown_that_fails_goes_on_with_whoever_is_left() {
+fn a_failing_teardown_continues_with_the_rest() {
     let mut bench = Bench::new();
     for source in ["hook:a", "hook:b", "module"] {
-        bench.tape.fails_at(source, "teardown");
+        bench.call_log.fails_at(source, "teardown");
     }
     let (failure, later, _) = bench.fails(Entry::Fit);
     assert_eq!((failure.origin, failure.place), (Origin::Hook("a".into()), "teardown"));
     let later: Vec<_> = later.iter().map(|failure| failure.origin.clone()).collect();
     assert_eq!(later, [Origin::Hook("b".into()), Origin::Module]);
-    assert_eq!(bench.tape.sources("teardown"), TORN_DOWN);
+    assert_eq!(bench.call_log.sources("teardown"), TORN_DOWN);
 }
 
 #[test]
-fn nobody_is_passed_over_when_a_hook_leaves_in_a_teardown_that_fails() {
+fn no_hook_is_skipped_when_another_is_removed_in_a_failing_teardown() {
     let mut bench = Bench::with_policy(Policy::WARN);
-    bench.trainer.add_hook(Recorder::new("c", &bench.tape)).unwrap();
+    bench.trainer.add_hook(Recorder::new("c", &bench.call_log)).unwrap();
     // The first is disabled for its panic; that takes effect only when the teardown has reached everyone.
-    bench.tape.panics_at("hook:a", "teardown");
-    bench.tape.fails_at("hook:b", "teardown");
+    bench.call_log.panics_at("hook:a", "teardown");
+    bench.call_log.fails_at("hook:b", "teardown");
     let (failure, later, _) = bench.fails(Entry::Fit);
     assert_eq!((failure.origin, later.len()), (Origin::Hook("b".into()), 0));
-    assert_eq!(bench.tape.sources("teardown"), ["strategy", "data", "hook:a", "hook:b", "hook:c", "module"]);
+    assert_eq!(
+        bench.call_log.sources("teardown"),
+        ["strategy", "data", "hook:a", "hook:b", "hook:c", "module"]
+    );
     assert!(!bench.trainer.list_hooks()[0].enabled);
 }
 
 #[test]
 fn the_status_of_a_failed_run_is_error() {
     let mut bench = Bench::new();
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let (told, torn) = (seen.clone(), seen.clone());
     bench
         .trainer
@@ -222,7 +226,7 @@ fn the_status_of_a_failed_run_is_error() {
             torn.push((cx.status, error.clone()));
         }))
         .unwrap();
-    bench.tape.fails_at("data", "next");
+    bench.call_log.fails_at("data", "next");
     let (failure, ..) = bench.fails(Entry::Validate);
     assert_eq!(seen.take(), vec![(Status::Error, failure.to_string()); 2]);
 }
@@ -231,7 +235,7 @@ fn the_status_of_a_failed_run_is_error() {
 fn a_status_goes_from_starting_over_training_to_completed() {
     for entry in [Entry::Fit, Entry::Validate] {
         let mut bench = Bench::new();
-        let seen = Seen::new();
+        let seen = SharedVec::new();
         let (setup, batch, teardown) = (seen.clone(), seen.clone(), seen.clone());
         bench.trainer.add_hook(closure::setup("setup", move |cx| setup.push(cx.status))).unwrap();
         bench
@@ -254,14 +258,14 @@ fn a_status_goes_from_starting_over_training_to_completed() {
 fn contained(policy: Policy, panics: bool) -> (Vec<bool>, usize) {
     let mut bench = Bench::with_policy(policy);
     if panics {
-        bench.tape.panics_at("hook:a", "on_step_end");
+        bench.call_log.panics_at("hook:a", "on_step_end");
     } else {
-        bench.tape.fails_at("hook:a", "on_step_end");
+        bench.call_log.fails_at("hook:a", "on_step_end");
     }
     let report = bench.run(Entry::Fit).unwrap();
     assert_eq!(report.outcome, Outcome::Completed);
-    assert!(bench.tape.sources("on_exception").is_empty());
-    let count = |source| bench.tape.sources("on_step_end").iter().filter(|of| *of == source).count();
+    assert!(bench.call_log.sources("on_exception").is_empty());
+    let count = |source| bench.call_log.sources("on_step_end").iter().filter(|of| *of == source).count();
     assert_eq!(count("hook:b"), 4, "the others get everything");
     let disabled = report.notices.iter().filter_map(|notice| match notice {
         RunNotice::Contained(contained) => Some(contained.disabled),
@@ -289,15 +293,15 @@ fn a_hook_that_fails_everywhere_under_warn_changes_nothing_for_the_others() {
     let undisturbed = {
         let mut bench = Bench::new();
         bench.run(Entry::Fit).unwrap();
-        (bench.tape.places("hook:b"), bench.tape.places("module"))
+        (bench.call_log.places("hook:b"), bench.call_log.places("module"))
     };
     let mut bench = Bench::with_policy(Policy::WARN);
     for event in Event::ALL {
-        bench.tape.fails_at("hook:a", event.handler());
+        bench.call_log.fails_at("hook:a", event.handler());
     }
-    bench.tape.fails_at("hook:a", "state_dict");
+    bench.call_log.fails_at("hook:a", "state_dict");
     bench.run(Entry::Fit).unwrap();
-    assert_eq!((bench.tape.places("hook:b"), bench.tape.places("module")), undisturbed);
+    assert_eq!((bench.call_log.places("hook:b"), bench.call_log.places("module")), undisturbed);
 }
 
 #[test]
@@ -310,13 +314,13 @@ fn a_save_that_panics_after_a_failure_does_not_keep_anybody_from_being_torn_down
     };
     bench.trainer.remove_hook("checkpoint").unwrap();
     bench.trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();
-    bench.tape.fails_at("module", "on_step_end");
-    bench.tape.panics_at("module", "weights");
+    bench.call_log.fails_at("module", "on_step_end");
+    bench.call_log.panics_at("module", "weights");
     let (failure, later, _) = bench.fails(Entry::Fit);
     assert_eq!((failure.origin, failure.place), (Origin::Module, "on_step_end"));
     let later: Vec<_> = later.iter().map(|failure| (failure.origin.clone(), failure.place)).collect();
     assert_eq!(later, [(Origin::Module, "snapshot")]);
-    assert_eq!(bench.tape.sources("teardown"), TORN_DOWN);
+    assert_eq!(bench.call_log.sources("teardown"), TORN_DOWN);
 }
 
 #[test]
@@ -328,9 +332,9 @@ fn a_trainer_can_be_used_again_after_a_failure() {
         ("data", "next"),
     ] {
         let mut bench = Bench::new();
-        bench.tape.panics_at(source, place);
+        bench.call_log.panics_at(source, place);
         bench.fails(Entry::Fit);
-        let again = Tape::default();
+        let again = CallLog::default();
         let mut lab = Lab::new(Toy::default(), &again).with_handler(|place, cx| {
             if place == "training_step" {
                 cx.log_with("epoch", cx.epoch() as f64, LogOptions::EPOCH);
@@ -371,9 +375,9 @@ fn decisions_of_an_event_that_failed_do_not_outlive_the_run() {
             }
         }))
         .unwrap();
-    let tape = Tape::default();
-    tape.fails_at("hook:bad", "on_train_batch_start");
-    trainer.add_hook(Recorder::new("bad", &tape)).unwrap();
+    let call_log = CallLog::default();
+    call_log.fails_at("hook:bad", "on_train_batch_start");
+    trainer.add_hook(Recorder::new("bad", &call_log)).unwrap();
     trainer.fit(&mut Toy::default(), &mut data(3, 0)).unwrap_err();
     trainer.remove_hook("bad").unwrap();
     let report = trainer.fit(&mut Toy::default(), &mut data(3, 0)).unwrap();
@@ -383,7 +387,7 @@ fn decisions_of_an_event_that_failed_do_not_outlive_the_run() {
 /// Panics when the call is over, or on a thread of its own in training.
 struct Ends {
     elsewhere: bool,
-    seen: Seen<u64>,
+    seen: SharedVec<u64>,
 }
 
 #[hook]
@@ -393,10 +397,10 @@ impl Observer for Ends {
         if !self.elsewhere {
             return Ok(());
         }
-        let keep = backtraces::like_caller();
+        let keep = backtraces::inherit();
         let work = move || {
             let _keeping = keep();
-            backtraces::caught("its worker panicked: ", || panic!("half broken"))
+            backtraces::catch_panic("its worker panicked: ", || panic!("half broken"))
         };
         std::thread::spawn(work).join().unwrap()
     }
@@ -408,7 +412,7 @@ impl Observer for Ends {
 
 #[test]
 fn a_hook_that_panics_when_the_call_is_over_is_disabled_for_the_next() {
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(Ends { elsewhere: false, seen: seen.clone() }).unwrap();
     let report = trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
@@ -422,7 +426,7 @@ fn a_hook_that_panics_when_the_call_is_over_is_disabled_for_the_next() {
 #[test]
 fn a_panic_on_a_thread_of_a_hook_is_the_hooks_own_with_the_way_to_it() {
     for (policy, debug) in [(Policy::WARN, false), (Policy::ABORT, true)] {
-        let seen = Seen::new();
+        let seen = SharedVec::new();
         let mut trainer = trainer(Settings { debug, ..epochs(1) });
         let how = Registration { policy: Some(policy), ..Registration::default() };
         trainer.register(Ends { elsewhere: true, seen: seen.clone() }, how).unwrap();
@@ -446,7 +450,7 @@ fn a_panic_on_a_thread_of_a_hook_is_the_hooks_own_with_the_way_to_it() {
 
 #[test]
 fn what_fails_while_a_run_is_ending_says_so_whatever_its_policy() {
-    let told = Seen::new();
+    let told = SharedVec::new();
     let tell = told.clone();
     let mut trainer = trainer(epochs(1)).with_notices(move |notice| tell.push(notice.to_string()));
     let fails = closure::on_exception("watches", |cx| assert!(cx.step > 9, "cannot say so"));
@@ -460,5 +464,5 @@ fn what_fails_while_a_run_is_ending_says_so_whatever_its_policy() {
     assert_eq!((kind.afterwards, kind.disabled, kind.aborted), (true, true, false));
     let told = told.take();
     let said = told.iter().find(|said| said.contains("cannot say so")).unwrap();
-    assert!(said.ends_with("the run is ending already, and clean-up goes on"), "{said}");
+    assert!(said.ends_with("the run is already ending, and the clean-up continues"), "{said}");
 }

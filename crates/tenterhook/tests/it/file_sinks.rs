@@ -149,7 +149,7 @@ fn a_resumed_run_restores_what_its_sinks_have_lost() {
             2 => [&table, &event_file].into_iter().for_each(|path| std::fs::write(path, "damaged").unwrap()),
             _ => {}
         }
-        let resume = Some(RunLock::take(directory.clone()).unwrap());
+        let resume = Some(RunLock::acquire(directory.clone()).unwrap());
         let plan = RunDirectoryPlan { resume, ..plan(root.path()) };
         let said = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&said);

@@ -1,4 +1,4 @@
-//! Checkpoints and run directories from somebody else: their paths and links lead nowhere else.
+//! Checkpoints and run directories of other users: their paths and links do not lead outside.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -18,7 +18,7 @@ use tenterhook::{FromOptions, RunNotice, Trainer};
 use crate::lab::{data, epochs, trainer};
 use crate::run_directory::plan;
 
-/// A directory of somebody else's, with something in it.
+/// A directory of another user, with a file in it.
 struct Victim(tempfile::TempDir);
 
 impl Victim {
@@ -94,8 +94,8 @@ fn a_path_that_leaves_its_directory_is_an_error_that_names_the_entry() {
             let event = "on_train_batch_end";
             state["loops"]["requested"] = json!([{ "save": save(path), "by": "checkpoint", "event": event }]);
         }),
-        ("ledger[0].path", &|state, path| {
-            state["hooks"]["checkpoint"]["data"]["ledger"][0]["path"] = path.into();
+        ("top_k[0].path", &|state, path| {
+            state["hooks"]["checkpoint"]["data"]["top_k"][0]["path"] = path.into();
         }),
         ("last", &|state, path| state["hooks"]["checkpoint"]["data"]["last"] = path.into()),
     ];
@@ -123,12 +123,12 @@ fn a_path_that_leaves_its_directory_is_an_error_that_names_the_entry() {
 }
 
 #[test]
-fn a_directory_that_is_no_checkpoint_stays_and_that_is_told() {
+fn a_directory_that_is_no_checkpoint_stays_with_a_notice() {
     let (root, from) = checkpoint();
     let theirs = root.path().join("theirs");
     fs::create_dir(&theirs).unwrap();
     fs::write(theirs.join("thesis.txt"), "mine").unwrap();
-    forge(&from, |state| state["hooks"]["checkpoint"]["data"]["ledger"][0]["path"] = "theirs".into());
+    forge(&from, |state| state["hooks"]["checkpoint"]["data"]["top_k"][0]["path"] = "theirs".into());
     let (told, tell) = std::sync::mpsc::channel();
     let trainer = saving(root.path(), None, 3).restoring(&from).with_notices(move |notice| {
         if let RunNotice::Said { text, .. } = notice {
@@ -191,7 +191,7 @@ fn a_directory_that_a_hook_writes_its_own_files_to_is_no_place_for_checkpoints()
 /// A run that keeps checkpoints and writes files.
 fn recorded(root: &Path, to: i64, resume: bool) -> Trainer {
     let id = "the-run";
-    let resume = resume.then(|| RunLock::take(root.join("runs").join(id)).unwrap());
+    let resume = resume.then(|| RunLock::acquire(root.join("runs").join(id)).unwrap());
     let plan = RunDirectoryPlan { id: Some(id.into()), resume, ..plan(root) };
     let mut trainer = trainer(epochs(to)).with_run_directory(plan);
     let options = CheckpointOptions { save_top_k: Some(-1), ..CheckpointOptions::default() };
@@ -233,7 +233,7 @@ fn links_in_a_run_are_not_followed_for_writing() {
         symlink(target, &place).unwrap();
         let ended = resumed(root.path());
         victim.is_untouched(name);
-        // A link under another name is replaced, or its hook is told.
+        // A link under another name is replaced, or its hook fails.
         if let Err(error) = ended {
             let told = "is a symbolic link, which is not followed for writing";
             assert!(error.contains(name) && error.contains(told), "{error}");
@@ -264,7 +264,7 @@ fn a_lock_that_is_a_link_is_refused() {
     recorded(root.path(), 1, false).fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
     let run = root.path().join("runs/the-run");
     symlink(victim.path().join("thesis.txt"), run.join("lock")).unwrap();
-    let error = RunLock::take(run).expect_err("it is a link").to_string();
+    let error = RunLock::acquire(run).expect_err("it is a link").to_string();
     assert!(error.contains("lock is a symbolic link, which is not followed for writing"), "{error}");
     victim.is_untouched("lock");
 }

@@ -9,10 +9,10 @@ use tenterhook::registry::Registry;
 use tenterhook::toy::Toy;
 use tenterhook::{RunNotice, Settings, Trainer, closure};
 
+use crate::call_log::SharedVec;
 use crate::lab::{data, epochs, trainer};
 use crate::line::{Batches, Line, points};
 use crate::run_directory::{latest, recorded};
-use crate::tape::Seen;
 
 fn lines(root: &Path, file: &str) -> Vec<Value> {
     let text = std::fs::read_to_string(latest(root).join(file)).unwrap();
@@ -96,7 +96,7 @@ fn it_sees_whole_windows_before_they_are_clipped() {
     };
     let mut trainer = recorded(root.path(), settings);
     add(&mut trainer, GradientMonitorOptions { log_frequency: 2, ..GradientMonitorOptions::default() });
-    let norms = Seen::new();
+    let norms = SharedVec::new();
     let seen = norms.clone();
     trainer
         .add_hook(closure::on_before_optimizer_step("norm", move |cx| seen.push(cx.gradients.norm())))

@@ -2,21 +2,21 @@
 
 use tenterhook::Settings;
 use tenterhook::module::Horizon;
-use tenterhook::settings::Amount;
+use tenterhook::settings::BatchLimit;
 use tenterhook::toy::Toy;
 
+use crate::call_log::CallLog;
 use crate::lab::{Lab, LabData, data, epochs, trainer};
-use crate::tape::Tape;
 
 /// What the module is told in a fit on seven batches, and what was called.
-fn told(settings: Settings, manual: bool) -> (Horizon, Tape) {
-    let tape = Tape::default();
-    let mut lab = Lab::new(Toy::default(), &tape);
+fn told(settings: Settings, manual: bool) -> (Horizon, CallLog) {
+    let call_log = CallLog::default();
+    let mut lab = Lab::new(Toy::default(), &call_log);
     if manual {
         lab = lab.manual();
     }
-    trainer(settings).fit(&mut lab, &mut LabData::new(data(7, 0), &tape)).unwrap();
-    (lab.horizon, tape)
+    trainer(settings).fit(&mut lab, &mut LabData::new(data(7, 0), &call_log)).unwrap();
+    (lab.horizon, call_log)
 }
 
 fn known(steps: u64, epochs: u64) -> Horizon {
@@ -27,11 +27,11 @@ fn known(steps: u64, epochs: u64) -> Horizon {
 fn steps_are_counted_as_the_loop_makes_them() {
     assert_eq!(told(epochs(3), false).0, known(21, 3));
     let windows = Settings { accumulate_grad_batches: 3, ..epochs(3) };
-    let (horizon, tape) = told(windows, false);
+    let (horizon, call_log) = told(windows, false);
     assert_eq!(horizon, known(9, 3), "the last window of an epoch is a short one");
-    let made = tape.places("module").iter().filter(|place| **place == "optimizer_step").count();
+    let made = call_log.places("module").iter().filter(|place| **place == "optimizer_step").count();
     assert_eq!(made, 9);
-    let limited = Settings { limit_train_batches: Some(Amount::Fraction(0.5)), ..epochs(2) };
+    let limited = Settings { limit_train_batches: Some(BatchLimit::Fraction(0.5)), ..epochs(2) };
     assert_eq!(told(limited, false).0, known(6, 2));
 }
 
@@ -50,8 +50,8 @@ fn with_manual_optimization_the_batches_say_nothing_of_the_steps() {
 
 #[test]
 fn the_training_loaders_are_made_once_and_before_the_optimizers() {
-    let (_, tape) = told(epochs(2), false);
-    let rows: Vec<_> = tape.rows().into_iter().map(|(of, place)| format!("{of} {place}")).collect();
+    let (_, call_log) = told(epochs(2), false);
+    let rows: Vec<_> = call_log.rows().into_iter().map(|(of, place)| format!("{of} {place}")).collect();
     let at = |row: &str| rows.iter().position(|other| other == row).unwrap();
     assert!(at("data loaders") < at("module configure_optimizers"));
     let made = rows.iter().filter(|row| *row == "data loaders").count();

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tenterhook::data::{Batches, Dataset, Fingerprint, Loading, Sample};
+use tenterhook::data::{Batches, DataLoaders, Dataset, Fingerprint, Sample};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::run::RunDirectoryPlan;
 use tenterhook::toy::{Toy, ToyBatch};
@@ -38,12 +38,12 @@ impl Dataset for Points {
     }
 }
 
-pub fn data(train: Option<&'static str>, validate: Option<&'static str>) -> Loading<ToyBatch> {
+pub fn data(train: Option<&'static str>, validate: Option<&'static str>) -> DataLoaders<ToyBatch> {
     let batches = |name: &str, known| {
         let points = Points(vec![([1.0, 2.0], 3.0); 4], known);
         Batches::new(name, points, |points| Ok(ToyBatch::of(points))).size(2)
     };
-    Loading::new()
+    DataLoaders::new()
         .train(batches("a", train))
         .validate(batches("b", validate))
         .test(batches("c", Some("test")))
@@ -56,7 +56,7 @@ fn saving(root: &Path, limit: i64) -> Trainer {
 }
 
 /// Trains an epoch, and hands back the path of its checkpoint.
-fn trained(root: &Path, data: &mut Loading<ToyBatch>) -> std::path::PathBuf {
+fn trained(root: &Path, data: &mut DataLoaders<ToyBatch>) -> std::path::PathBuf {
     saving(root, 1).fit(&mut Toy::default(), data).unwrap();
     latest(root).join("checkpoints/latest").canonicalize().unwrap()
 }
@@ -80,7 +80,7 @@ fn a_run_knows_its_data_its_program_and_its_processor() {
 fn other_data_is_refused_with_the_list_unless_it_is_accepted() {
     let root = tempfile::tempdir().unwrap();
     let from = trained(root.path(), &mut data(Some("one"), Some("two")));
-    let resume = |mut data: Loading<ToyBatch>, accepts: bool| -> Result<(), RunError> {
+    let resume = |mut data: DataLoaders<ToyBatch>, accepts: bool| -> Result<(), RunError> {
         let trainer = saving(root.path(), 2).restoring(&from);
         let mut trainer = if accepts { trainer.accepting_changes() } else { trainer };
         trainer.fit(&mut Toy::default(), &mut data).map(|_| ())
@@ -121,7 +121,7 @@ fn edit_state(checkpoint: &Path, edit: impl FnOnce(&mut Value)) {
 }
 
 #[test]
-fn another_program_or_processor_is_told_and_not_refused() {
+fn another_program_or_processor_is_a_notice_and_not_refused() {
     let root = tempfile::tempdir().unwrap();
     let from = trained(root.path(), &mut data(Some("one"), None));
     edit_state(&from, |state| state["identity"]["processor"] = "abacus".into());

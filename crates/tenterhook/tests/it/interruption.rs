@@ -2,16 +2,16 @@
 
 use std::sync::{Arc, Mutex, mpsc};
 
-use tenterhook::data::{Batches, Dataset, Loading, Sample, StreamOf};
+use tenterhook::data::{Batches, DataLoaders, Dataset, Sample, StreamLoader};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, EarlyStopping, EarlyStoppingOptions};
 use tenterhook::module::SchedulerPlan;
 use tenterhook::run::Interrupt;
 use tenterhook::toy::{Toy, ToyBatch, ToyData};
 use tenterhook::{BoxError, Outcome, Report, RunNotice, Settings, Status, Trainer, closure};
 
+use crate::call_log::{CallLog, Recorder, SharedVec};
 use crate::lab::{Lab, LabData, LabStrategy, data, epochs, trainer};
 use crate::run_directory::{latest, recorded, run_json};
-use crate::tape::{Recorder, Seen, Tape};
 
 fn by(signal: &str) -> Outcome {
     Outcome::Interrupted { signal: signal.into() }
@@ -24,16 +24,16 @@ fn interrupted_at(
     settings: Settings,
     toy: Toy,
     add: impl FnOnce(&mut Trainer),
-) -> (Report, Tape) {
-    let tape = Tape::default();
+) -> (Report, CallLog) {
+    let call_log = CallLog::default();
     let root = tempfile::tempdir().unwrap();
     let mut trainer =
-        trainer(settings).with_strategy(LabStrategy::new(&tape)).with_checkpoints_in(root.path());
+        trainer(settings).with_strategy(LabStrategy::new(&call_log)).with_checkpoints_in(root.path());
     let handle = trainer.interrupt_handle();
-    trainer.add_hook(Recorder::new("all", &tape)).unwrap();
+    trainer.add_hook(Recorder::new("all", &call_log)).unwrap();
     add(&mut trainer);
     let mut left = time;
-    let mut lab = Lab::new(toy, &tape).with_handler(move |at, _| {
+    let mut lab = Lab::new(toy, &call_log).with_handler(move |at, _| {
         if at == place {
             left -= 1;
             if left == 0 {
@@ -43,17 +43,17 @@ fn interrupted_at(
             left = left.max(1);
         }
     });
-    let report = trainer.fit(&mut lab, &mut LabData::new(data(4, 3), &tape)).unwrap();
-    (report, tape)
+    let report = trainer.fit(&mut lab, &mut LabData::new(data(4, 3), &call_log)).unwrap();
+    (report, call_log)
 }
 
-fn count(tape: &Tape, place: &str) -> usize {
-    tape.places("hook:all").iter().filter(|at| **at == place).count()
+fn count(call_log: &CallLog, place: &str) -> usize {
+    call_log.places("hook:all").iter().filter(|at| **at == place).count()
 }
 
 /// What the hook received behind the last of these, apart from what the emergency checkpoint asks of it.
-fn after(tape: &Tape, place: &str) -> Vec<&'static str> {
-    let places = tape.places("hook:all");
+fn after(call_log: &CallLog, place: &str) -> Vec<&'static str> {
+    let places = call_log.places("hook:all");
     let at = places.iter().rposition(|other| *other == place).unwrap();
     let of_checkpoint = ["state_dict", "on_save_checkpoint", "on_checkpoint_saved"];
     places[at + 1..].iter().copied().filter(|place| !of_checkpoint.contains(place)).collect()
@@ -63,14 +63,14 @@ const ENDS: [&str; 5] = ["on_train_epoch_end", "on_log", "on_train_end", "on_fit
 
 #[test]
 fn the_batch_completes_and_all_ends_happen_without_a_validation() {
-    let (report, tape) = interrupted_at("training_step", 2, epochs(3), Toy::default(), |_| ());
+    let (report, call_log) = interrupted_at("training_step", 2, epochs(3), Toy::default(), |_| ());
     assert_eq!(report.outcome, by("SIGINT"), "the first signal counts");
     assert_eq!((report.progress.step, report.progress.batches), (2, 0));
-    assert_eq!(after(&tape, "on_train_batch_end"), ENDS);
-    assert_eq!(count(&tape, "on_validation_start"), 0);
-    assert_eq!(tape.sources("teardown"), ["strategy", "data", "hook:all", "module"]);
+    assert_eq!(after(&call_log, "on_train_batch_end"), ENDS);
+    assert_eq!(count(&call_log, "on_validation_start"), 0);
+    assert_eq!(call_log.sources("teardown"), ["strategy", "data", "hook:all", "module"]);
     let told: Vec<_> = report.notices.iter().map(RunNotice::to_string).collect();
-    assert_eq!(told, ["SIGINT: the run ends in good order when the current batch is done"]);
+    assert_eq!(told, ["SIGINT: the run ends after the current batch"]);
 }
 
 #[test]
@@ -82,26 +82,26 @@ fn nothing_holds_it_back() {
 
 #[test]
 fn after_the_last_batch_of_an_epoch_its_validation_is_left_out() {
-    let (report, tape) = interrupted_at("training_step", 4, epochs(3), Toy::default(), |_| ());
+    let (report, call_log) = interrupted_at("training_step", 4, epochs(3), Toy::default(), |_| ());
     assert_eq!((report.outcome, report.progress.step), (by("SIGINT"), 4));
-    assert_eq!(after(&tape, "on_train_batch_end"), ENDS);
+    assert_eq!(after(&call_log, "on_train_batch_end"), ENDS);
 }
 
 #[test]
-fn a_validation_is_cut_short_and_its_ends_happen() {
-    let (report, tape) = interrupted_at("validation_step", 2, epochs(3), Toy::default(), |_| ());
+fn an_interrupted_validation_ends_early_with_its_end_events() {
+    let (report, call_log) = interrupted_at("validation_step", 2, epochs(3), Toy::default(), |_| ());
     assert_eq!((report.outcome, report.progress.step), (by("SIGINT"), 4));
-    assert_eq!(count(&tape, "on_validation_batch_start"), 2, "of three");
+    assert_eq!(count(&call_log, "on_validation_batch_start"), 2, "of three");
     let ends = ["on_validation_epoch_end", "on_validation_end"];
-    assert_eq!(after(&tape, "on_validation_batch_end"), [&ends[..], &ENDS].concat());
+    assert_eq!(after(&call_log, "on_validation_batch_end"), [&ends[..], &ENDS].concat());
 }
 
 #[test]
 fn in_the_sanity_check_no_training_begins() {
     let settings = Settings { num_sanity_val_steps: 2, ..epochs(1) };
-    let (report, tape) = interrupted_at("validation_step", 1, settings, Toy::default(), |_| ());
+    let (report, call_log) = interrupted_at("validation_step", 1, settings, Toy::default(), |_| ());
     assert_eq!((report.outcome, report.progress.step), (by("SIGINT"), 0));
-    assert_eq!(after(&tape, "on_sanity_check_end"), ["on_fit_end", "teardown"]);
+    assert_eq!(after(&call_log, "on_sanity_check_end"), ["on_fit_end", "teardown"]);
 }
 
 #[test]
@@ -113,15 +113,15 @@ fn a_request_during_the_last_moments_of_training_changes_nothing() {
 #[test]
 fn those_that_wait_for_the_missing_validation_do_not_fail() {
     let toy = Toy::default().with_scheduler(SchedulerPlan::on_plateau_of("val/loss"));
-    let (report, tape) = interrupted_at("training_step", 4, epochs(3), toy, |trainer| {
+    let (report, call_log) = interrupted_at("training_step", 4, epochs(3), toy, |trainer| {
         trainer.add_hook(EarlyStopping::new(EarlyStoppingOptions::of("val/loss")).unwrap()).unwrap();
     });
     assert_eq!(report.outcome, by("SIGINT"));
-    assert!(!tape.places("module").contains(&"lr_scheduler_step"));
+    assert!(!call_log.places("module").contains(&"lr_scheduler_step"));
 }
 
 #[test]
-fn what_was_not_judged_is_not_kept_as_the_best() {
+fn a_checkpoint_of_an_interrupted_validation_is_not_the_best() {
     for (place, time) in [("training_step", 6), ("training_step", 8), ("validation_step", 4)] {
         let root = tempfile::tempdir().unwrap();
         let (report, _) = interrupted_at(place, time, epochs(3), Toy::default(), |trainer| {
@@ -142,7 +142,7 @@ fn what_was_not_judged_is_not_kept_as_the_best() {
 
 #[test]
 fn the_end_events_say_interrupted() {
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let ends = seen.clone();
     let (_, _) = interrupted_at("training_step", 2, epochs(3), Toy::default(), |trainer| {
         let (train, fit, down) = (ends.clone(), ends.clone(), ends.clone());
@@ -160,11 +160,11 @@ fn the_end_events_say_interrupted() {
 }
 
 #[test]
-fn an_evaluation_by_itself_is_cut_short_too() {
+fn an_evaluation_without_training_can_be_interrupted_too() {
     let handle = Interrupt::new();
     let mut trainer = trainer(epochs(1)).with_interrupt(handle.clone());
-    let (tape, asked) = (Tape::default(), handle.clone());
-    trainer.add_hook(Recorder::new("all", &tape)).unwrap();
+    let (call_log, asked) = (CallLog::default(), handle.clone());
+    trainer.add_hook(Recorder::new("all", &call_log)).unwrap();
     trainer
         .add_hook(closure::on_test_batch_end("ask", move |cx| {
             if cx.batch.index == 0 {
@@ -175,11 +175,11 @@ fn an_evaluation_by_itself_is_cut_short_too() {
     let report =
         trainer.test(&mut Toy::default(), &mut ToyData { test: vec![3], ..ToyData::default() }).unwrap();
     assert_eq!(report.outcome, by("SIGTERM"));
-    assert_eq!(after(&tape, "on_test_batch_end"), ["on_test_epoch_end", "on_test_end", "teardown"]);
+    assert_eq!(after(&call_log, "on_test_batch_end"), ["on_test_epoch_end", "on_test_end", "teardown"]);
     handle.clear();
     let report = trainer.validate(&mut Toy::default(), &mut data(1, 2)).unwrap();
     assert_eq!(report.outcome, Outcome::Completed);
-    assert_eq!(count(&tape, "on_validation_batch_end"), 2);
+    assert_eq!(count(&call_log, "on_validation_batch_end"), 2);
 }
 
 #[test]
@@ -228,20 +228,20 @@ impl Dataset for Stuck {
 }
 
 /// Batches of two, loaded ahead: by number, or as a stream.
-fn ahead(train: Stuck, val: Stuck, stream: bool) -> Loading<ToyBatch> {
+fn ahead(train: Stuck, val: Stuck, stream: bool) -> DataLoaders<ToyBatch> {
     let collate = |samples| Ok(ToyBatch::of(samples));
     if !stream {
         let batches = |name, stuck| Batches::new(name, stuck, collate).size(2).threads(1).prefetch(1);
-        return Loading::new().train(batches("train", train)).validate(batches("val", val));
+        return DataLoaders::new().train(batches("train", train)).validate(batches("val", val));
     }
     let stream = |name, stuck: Stuck| {
         let open = move |_| {
             let stuck = stuck.clone();
             (0..8).map(move |index| stuck.load(Sample { index, seed: 0 }))
         };
-        StreamOf::new(name, open, collate).size(2).prefetch(1)
+        StreamLoader::new(name, open, collate).size(2).prefetch(1)
     };
-    Loading::new().train(stream("train", train)).validate(stream("val", val))
+    DataLoaders::new().train(stream("train", train)).validate(stream("val", val))
 }
 
 #[test]

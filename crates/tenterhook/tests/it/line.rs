@@ -8,8 +8,9 @@ use tenterhook::data::Loaders;
 use tenterhook::module::{Horizon, LoadReport, Optimization, OptimizerState};
 use tenterhook::tensor::{NoTensors, ReadScalar};
 use tenterhook::{
-    BatchData, BoxError, ClipRule, Cx, DataModule, GradientsMut, Loader, Lr, ModelView, Module, ModuleResult,
-    NamedTensors, OptimizerSource, ParamGroup, Split, StepOutput, TensorBytes, TensorMap, TensorSource,
+    BatchData, BoxError, ClipRule, Cx, DataModule, GradientsMut, Loader, LrChange, ModelView, Module,
+    ModuleResult, NamedTensors, OptimizerSource, ParamGroup, Split, StepOutput, TensorBytes, TensorMap,
+    TensorSource,
 };
 
 /// Points of the line, and how many tokens they stand for. On none there is no loss.
@@ -191,10 +192,10 @@ impl Module for Line {
     fn lr(&self, _: usize) -> f64 {
         self.lr
     }
-    fn change_lr(&mut self, _: usize, change: Lr) -> ModuleResult {
+    fn change_lr(&mut self, _: usize, change: LrChange) -> ModuleResult {
         self.lr = match change {
-            Lr::Set(lr) => lr,
-            Lr::Scale(factor) => self.lr * factor,
+            LrChange::Set(lr) => lr,
+            LrChange::Scale(factor) => self.lr * factor,
         };
         Ok(())
     }

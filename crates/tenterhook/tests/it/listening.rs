@@ -8,11 +8,13 @@ use tenterhook::hooks::{
 };
 use tenterhook::tensor::TensorSource;
 use tenterhook::toy::Toy;
-use tenterhook::{AnyHook, HookExt, ModelView, NamedTensors, Origin, RunError, Stats, StepOutput, closure};
+use tenterhook::{
+    AnyHook, HookExt, ModelView, NamedTensors, Origin, RunError, StepOutput, TensorStats, closure,
+};
 
+use crate::call_log::{CallLog, SharedVec};
 use crate::lab::{Lab, data, epochs, trainer};
 use crate::points::{Points, shows};
-use crate::tape::{Seen, Tape};
 
 /// A name that must not be built.
 struct Never;
@@ -28,16 +30,16 @@ fn never<S>(_: &str) -> S {
 }
 
 #[test]
-fn while_nobody_listens_neither_names_nor_values_are_made() {
+fn without_a_receiver_neither_names_nor_values_are_made() {
     let step = |lab: &mut Lab, batch: &_, cx: &mut tenterhook::Cx<'_, Lab>| {
-        assert!(!cx.listens());
+        assert!(!cx.wants_activations());
         cx.show(Never, never::<NamedTensors>);
         cx.scope(Never, |cx| cx.show("inside", never::<NamedTensors>));
         Ok(StepOutput::Loss(lab.toy.loss(batch)))
     };
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(closure::on_step_end("another kind", |_| ())).unwrap();
-    let mut lab = Lab::new(Toy::default(), &Tape::default()).with_step(step);
+    let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_step(step);
     trainer.fit(&mut lab, &mut data(2, 0)).unwrap();
 
     trainer.add_hook(Points::named("**")).unwrap();
@@ -52,12 +54,12 @@ fn while_nobody_listens_neither_names_nor_values_are_made() {
 }
 
 #[test]
-fn a_point_that_nobody_chose_has_its_values_made_for_nobody() {
+fn values_of_an_activation_that_no_hook_selects_are_not_made() {
     let mut trainer = trainer(epochs(1));
     let hook = Points::named("chosen");
     let names = hook.names.clone();
     trainer.add_hook(hook).unwrap();
-    let mut lab = Lab::new(Toy::default(), &Tape::default()).with_step(|lab, batch, cx| {
+    let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_step(|lab, batch, cx| {
         cx.show("other", never::<NamedTensors>);
         shows(lab, "chosen", cx);
         cx.scope("chosen", |cx| cx.show("inside", never::<NamedTensors>));
@@ -68,7 +70,7 @@ fn a_point_that_nobody_chose_has_its_values_made_for_nobody() {
 }
 
 /// Values that note how often they are summed up.
-struct Counted(NamedTensors, Seen<()>);
+struct Counted(NamedTensors, SharedVec<()>);
 
 impl TensorSource for Counted {
     fn count(&self) -> usize {
@@ -83,7 +85,7 @@ impl TensorSource for Counted {
     fn read(&self, index: usize) -> Vec<f32> {
         self.0.read(index)
     }
-    fn stats(&self, index: usize) -> Stats {
+    fn stats(&self, index: usize) -> TensorStats {
         self.1.push(());
         self.0.stats(index)
     }
@@ -91,7 +93,7 @@ impl TensorSource for Counted {
 
 #[test]
 fn hooks_at_one_point_share_its_values_and_their_statistics() {
-    let (made, summed, norms) = (Seen::new(), Seen::new(), Seen::new());
+    let (made, summed, norms) = (SharedVec::new(), SharedVec::new(), SharedVec::new());
     let mut trainer = trainer(epochs(1));
     for name in ["first", "second", "third"] {
         let norms = norms.clone();
@@ -99,7 +101,7 @@ fn hooks_at_one_point_share_its_values_and_their_statistics() {
         trainer.add_hook(hook).unwrap();
     }
     let (making, sum) = (made.clone(), summed.clone());
-    let mut lab = Lab::new(Toy::default(), &Tape::default()).with_step(move |lab, batch, cx| {
+    let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_step(move |lab, batch, cx| {
         cx.show("point", |name| {
             making.push(());
             Counted(NamedTensors::from([(name, vec![3.0, 4.0])]), sum.clone())
@@ -112,7 +114,7 @@ fn hooks_at_one_point_share_its_values_and_their_statistics() {
 }
 
 /// A name that notes when it is built.
-struct Built<'a, T>(&'a Seen<T>, T);
+struct Built<'a, T>(&'a SharedVec<T>, T);
 
 impl<T: Clone> Display for Built<'_, T> {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> std::fmt::Result {
@@ -125,9 +127,9 @@ impl<T: Clone> Display for Built<'_, T> {
 fn named(hook: impl Into<AnyHook>) -> (Vec<u64>, usize) {
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(hook).unwrap();
-    let (built, validated) = (Seen::new(), Seen::new());
+    let (built, validated) = (SharedVec::new(), SharedVec::new());
     let (building, validate) = (built.clone(), validated.clone());
-    let lab = Lab::new(Toy::default(), &Tape::default()).with_step(move |lab, batch, cx| {
+    let lab = Lab::new(Toy::default(), &CallLog::default()).with_step(move |lab, batch, cx| {
         let step = cx.progress().current_step();
         cx.show(Built(&building, step), |_| lab.toy.params());
         Ok(StepOutput::Loss(lab.toy.loss(batch)))
@@ -148,12 +150,12 @@ fn a_hook_that_looks_every_few_steps_is_listened_to_in_those_only() {
 }
 
 #[test]
-fn a_module_that_steps_itself_is_asked_anew_after_each_step() {
+fn with_manual_optimization_receivers_are_determined_after_each_step() {
     let mut trainer = trainer(epochs(1));
     let hook = Points::named("**");
     let names = hook.names.clone();
     trainer.add_hook(hook.every("2 steps").unwrap()).unwrap();
-    let mut lab = Lab::new(Toy::new(2), &Tape::default()).manual().with_step(|lab, batch, cx| {
+    let mut lab = Lab::new(Toy::new(2), &CallLog::default()).manual().with_step(|lab, batch, cx| {
         for optimizer in 0..2 {
             let step = cx.progress().current_step();
             shows(lab, format_args!("step{step}"), cx);

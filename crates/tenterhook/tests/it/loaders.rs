@@ -1,13 +1,13 @@
 //! Several loaders: where a batch came from, and what becomes of the metrics.
 
-use tenterhook::data::{Loading, Turns};
+use tenterhook::data::{DataLoaders, Interleave};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::hooks::{EarlyStopping, EarlyStoppingOptions};
 use tenterhook::toy::{Toy, ToyBatch, ToyData};
 use tenterhook::{DataModule, Settings, Split, Trainer, closure};
 
+use crate::call_log::{CallLog, SharedVec};
 use crate::lab::{Lab, LabData, bits, epochs, trainer};
-use crate::tape::{Seen, Tape};
 
 fn several() -> ToyData {
     ToyData {
@@ -23,8 +23,8 @@ fn several() -> ToyData {
 fn train_batches_say_which_loader_they_came_from() {
     for sized in [true, false] {
         let mut trainer = trainer(epochs(2));
-        let batches = Seen::new();
-        let (start, end) = (batches.clone(), Seen::new());
+        let batches = SharedVec::new();
+        let (start, end) = (batches.clone(), SharedVec::new());
         trainer
             .add_hook(closure::on_train_batch_start("start", move |cx| {
                 let batch = &cx.batch;
@@ -51,15 +51,18 @@ fn train_batches_say_which_loader_they_came_from() {
 }
 
 /// The several training loaders, taking turns like this.
-fn taking(turns: Turns, sized: bool) -> Loading<ToyBatch> {
+fn taking(turns: Interleave, sized: bool) -> DataLoaders<ToyBatch> {
     let loader =
         move |index| ToyData { sized, ..several() }.loaders(Split::Train).map(|mut all| all.remove(index));
-    Loading::new().make(Split::Train, move || loader(0)).make(Split::Train, move || loader(1)).turns(turns)
+    DataLoaders::new()
+        .make(Split::Train, move || loader(0))
+        .make(Split::Train, move || loader(1))
+        .interleave(turns)
 }
 
 /// Notes which loader each batch came from, and whether it was the epoch's last.
-fn watched(trainer: &mut Trainer) -> Seen<(usize, bool)> {
-    let batches = Seen::new();
+fn watched(trainer: &mut Trainer) -> SharedVec<(usize, bool)> {
+    let batches = SharedVec::new();
     let seen = batches.clone();
     let watch = closure::on_train_batch_start("watch", move |cx| {
         seen.push((cx.batch.loader_index, cx.batch.is_last));
@@ -69,10 +72,10 @@ fn watched(trainer: &mut Trainer) -> Seen<(usize, bool)> {
 }
 
 #[test]
-fn loaders_take_turns_as_the_data_module_says() {
+fn loaders_are_interleaved_as_the_data_module_says() {
     let last = |loaders: [usize; 4]| loaders.map(|loader| (loader, false));
     for sized in [true, false] {
-        let order = |turns: Turns| {
+        let order = |turns: Interleave| {
             let mut trainer = trainer(epochs(1));
             let batches = watched(&mut trainer);
             trainer.fit(&mut Toy::default(), &mut taking(turns, sized)).unwrap();
@@ -80,19 +83,23 @@ fn loaders_take_turns_as_the_data_module_says() {
             assert!(batches.pop().unwrap().1, "the last is known");
             batches
         };
-        assert_eq!(order(Turns::Sequential), last([0, 0, 0, 1])[..3]);
-        assert_eq!(order(Turns::RoundRobin), last([0, 1, 0, 0])[..3]);
-        assert_eq!(order(Turns::Alternating(vec![])), last([0, 1, 0, 0])[..2], "the second has only one");
-        assert_eq!(order(Turns::Alternating(vec![2, 1])), last([0, 0, 1, 0])[..3]);
-        assert_eq!(order(Turns::Weighted(vec![1e-9, 1e9])), last([1, 0, 0, 0])[..3]);
+        assert_eq!(order(Interleave::Sequential), last([0, 0, 0, 1])[..3]);
+        assert_eq!(order(Interleave::RoundRobin), last([0, 1, 0, 0])[..3]);
+        assert_eq!(
+            order(Interleave::Alternating(vec![])),
+            last([0, 1, 0, 0])[..2],
+            "the second has only one"
+        );
+        assert_eq!(order(Interleave::Alternating(vec![2, 1])), last([0, 0, 1, 0])[..3]);
+        assert_eq!(order(Interleave::Weighted(vec![1e-9, 1e9])), last([1, 0, 0, 0])[..3]);
     }
 }
 
 #[test]
-fn turns_that_do_not_fit_the_loaders_are_refused_before_step_1() {
+fn an_interleave_that_does_not_fit_the_loaders_is_refused_before_step_1() {
     let mut trainer = trainer(epochs(1));
     let batches = watched(&mut trainer);
-    let failed = trainer.fit(&mut Toy::default(), &mut taking(Turns::Weighted(vec![1.0]), true));
+    let failed = trainer.fit(&mut Toy::default(), &mut taking(Interleave::Weighted(vec![1.0]), true));
     let error = failed.unwrap_err().to_string();
     assert!(error.contains("`weights` holds 1, but there are 2 training loaders"), "{error}");
     assert!(batches.take().is_empty());
@@ -115,7 +122,7 @@ fn a_run_resumed_between_drawn_loaders_ends_as_the_whole_one() {
             };
             trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();
             let mut toy = Toy::default();
-            trainer.fit(&mut toy, &mut taking(Turns::Weighted(vec![1.0, 1.0]), sized)).unwrap();
+            trainer.fit(&mut toy, &mut taking(Interleave::Weighted(vec![1.0, 1.0]), sized)).unwrap();
             (bits(&toy), batches.take())
         };
         let (whole, order) = run(None);
@@ -133,7 +140,7 @@ fn a_run_resumed_between_drawn_loaders_ends_as_the_whole_one() {
 #[test]
 fn evaluation_batches_say_which_loader_they_came_from_and_are_counted_in_each() {
     let mut trainer = trainer(epochs(1));
-    let batches = Seen::new();
+    let batches = SharedVec::new();
     let (validation, test, predict) = (batches.clone(), batches.clone(), batches.clone());
     trainer
         .add_hook(closure::on_validation_batch_end("validation", move |cx| {
@@ -151,8 +158,8 @@ fn evaluation_batches_say_which_loader_they_came_from_and_are_counted_in_each() 
             predict.push((cx.batch.loader.to_owned(), cx.batch.index, cx.batch.is_last));
         }))
         .unwrap();
-    let tape = Tape::default();
-    let (mut lab, mut data) = (Lab::new(Toy::default(), &tape), LabData::new(several(), &tape));
+    let call_log = CallLog::default();
+    let (mut lab, mut data) = (Lab::new(Toy::default(), &call_log), LabData::new(several(), &call_log));
     let named = |rows: [(&str, u64, bool); 3]| rows.map(|(name, index, last)| (name.to_owned(), index, last));
     trainer.validate(&mut lab, &mut data).unwrap();
     assert_eq!(batches.take(), named([("val0", 0, true), ("val1", 0, false), ("val1", 1, true)]));
@@ -189,16 +196,16 @@ fn several_evaluation_loaders_have_a_metric_each_and_their_mean() {
 
 #[test]
 fn a_limit_holds_for_every_loader() {
-    use tenterhook::settings::Amount;
+    use tenterhook::settings::BatchLimit;
     let settings = Settings {
-        limit_train_batches: Some(Amount::Count(2)),
-        limit_val_batches: Some(Amount::Fraction(0.5)),
+        limit_train_batches: Some(BatchLimit::Count(2)),
+        limit_val_batches: Some(BatchLimit::Fraction(0.5)),
         ..epochs(1)
     };
     let data = ToyData { train: vec![3, 1], validate: vec![2, 4], ..several() };
-    let tape = Tape::default();
-    let mut lab = Lab::new(Toy::default(), &tape);
-    trainer(settings).fit(&mut lab, &mut LabData::new(data, &tape)).unwrap();
-    assert_eq!(tape.sources("training_step").len(), 2 + 1);
-    assert_eq!(tape.sources("validation_step").len(), 1 + 2);
+    let call_log = CallLog::default();
+    let mut lab = Lab::new(Toy::default(), &call_log);
+    trainer(settings).fit(&mut lab, &mut LabData::new(data, &call_log)).unwrap();
+    assert_eq!(call_log.sources("training_step").len(), 2 + 1);
+    assert_eq!(call_log.sources("validation_step").len(), 1 + 2);
 }

@@ -3,9 +3,9 @@
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, EarlyStopping, EarlyStoppingOptions};
 use tenterhook::{HookResult, Observer, Settings, StepEnd, TrainBatchEnd, Trainer, closure, hook};
 
+use crate::call_log::SharedVec;
 use crate::lab::{epochs, trainer};
 use crate::line::{Batches, Line, Points, points};
-use crate::tape::Seen;
 
 fn six() -> Vec<Points> {
     vec![points(&[(1.0, 1.0)]); 6]
@@ -13,7 +13,7 @@ fn six() -> Vec<Points> {
 
 /// `train/loss` after every batch of one epoch of six, and how often a loss was read by then.
 fn logged(mut trainer: Trainer) -> (Vec<Option<f64>>, Line) {
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let metrics = seen.clone();
     trainer
         .add_hook(closure::on_train_batch_end("seen", move |cx| {
@@ -49,8 +49,8 @@ fn at_the_end_of_an_epoch_the_mean_of_its_losses_is_logged() {
 }
 
 #[test]
-fn a_loss_is_not_read_before_somebody_asks_and_then_once() {
-    let reads = Seen::new();
+fn a_loss_is_read_lazily_and_once() {
+    let reads = SharedVec::new();
     let mut trainer = trainer(every(50));
     let mut line = Line::new(0.25);
     let reads_so_far = line.loss_counter();
@@ -86,7 +86,7 @@ fn however_many_hooks_ask_a_loss_is_read_once() {
 #[test]
 fn the_average_is_that_of_the_epoch_so_far() {
     let mut trainer = trainer(Settings { log_every_n_steps: 3, ..epochs(2) });
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let averages = seen.clone();
     trainer
         .add_hook(closure::on_step_end("average", move |cx| {
@@ -136,7 +136,7 @@ fn it_does_so_also_when_it_joins_or_leaves_while_training_runs() {
 }
 
 #[test]
-fn a_monitor_of_the_loss_gets_every_one_only_if_it_judges_from_step_to_step() {
+fn a_monitor_receives_every_loss_only_if_it_compares_losses_of_steps() {
     let directory = tempfile::tempdir().unwrap();
     let checkpoint = |every_n_train_steps| {
         let options = CheckpointOptions {

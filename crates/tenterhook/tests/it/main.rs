@@ -6,12 +6,13 @@ mod absurd_states;
 mod accounts;
 mod accumulation;
 mod activations;
-mod announced;
 mod bad_data_and_modules;
 mod batch_results;
 mod built_in_logs;
 mod built_in_times;
+mod call_log;
 mod charges;
+mod checkpoint_announcements;
 mod checkpoint_options;
 mod checkpoints;
 mod claims;
@@ -29,22 +30,21 @@ mod everywhere;
 mod failing_often;
 mod failures;
 mod file_sinks;
-mod finding;
+mod find_run;
 mod foreign_checkpoints;
-mod going_on;
 mod gradient_monitor;
 mod hook_examples;
 mod horizon;
 mod identity;
 mod interruption;
 mod lab;
-mod left_behind;
+mod lasting_results;
 mod line;
 mod listening;
 mod loaders;
 /// The other side of a connection, as the hooks' own tests have it.
 #[cfg(feature = "http")]
-#[path = "../../../tenterhook-hooks/src/http/loopback.rs"]
+#[path = "../../../tenterhook-hooks/src/support/http/loopback.rs"]
 mod loopback;
 mod losses;
 mod matrix;
@@ -66,6 +66,7 @@ mod reading;
 mod refused;
 mod rehearsals;
 mod resume;
+mod resumed_directory;
 mod roster;
 mod run_directory;
 mod run_files;
@@ -75,7 +76,6 @@ mod skips;
 mod sources;
 mod stalls;
 mod step_end;
-mod tape;
 mod update_hooks;
 mod updates;
 #[cfg(feature = "upload")]

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use tenterhook::random::Stream;
-use tenterhook::settings::{Amount, Check};
+use tenterhook::random::RandomStream;
+use tenterhook::settings::{BatchLimit, ValInterval};
 use tenterhook::toy::Toy;
 use tenterhook::{LogOptions, Reduce, Settings, closure};
 
+use crate::call_log::{CallLog, SharedVec};
 use crate::lab::{Lab, data, epochs, trainer};
-use crate::tape::{Seen, Tape};
 
 /// A module that logs the batch's number in the given ways, in its training step.
 fn logging(ways: &'static [(&'static str, LogOptions)]) -> Lab {
-    Lab::new(Toy::default(), &Tape::default()).with_handler(move |place, cx| {
+    Lab::new(Toy::default(), &CallLog::default()).with_handler(move |place, cx| {
         if place == "training_step" {
             let value = [3.0, 1.0, 2.0][usize::try_from(cx.batch_index()).unwrap()];
             for (name, options) in ways {
@@ -27,7 +27,7 @@ fn a_step_metric_is_seen_at_once_and_an_epoch_metric_at_the_end() {
     const WAYS: &[(&str, LogOptions)] =
         &[("step", LogOptions::STEP), ("epoch", LogOptions::EPOCH), ("both", LogOptions::BOTH)];
     let mut trainer = trainer(epochs(1));
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let (at_batch, at_epoch) = (seen.clone(), seen.clone());
     let names = ["step", "epoch", "both", "both_step", "both_epoch"];
     trainer
@@ -60,7 +60,9 @@ fn values_of_an_epoch_become_one_as_asked() {
     ];
     // A validation in between, whose own aggregation must not disturb the epoch's.
     let report = trainer(Settings {
-        val_check_interval: Some(tenterhook::settings::Check::Amount(tenterhook::settings::Amount::Count(1))),
+        val_check_interval: Some(tenterhook::settings::ValInterval::Batches(
+            tenterhook::settings::BatchLimit::Count(1),
+        )),
         ..epochs(2)
     })
     .fit(&mut logging(WAYS), &mut data(3, 1))
@@ -82,7 +84,7 @@ fn a_mean_is_weighted_by_the_size_of_the_batches() {
 
 #[test]
 fn what_a_module_logs_at_epoch_end_is_seen_by_monitors_of_that_epoch() {
-    let mut module = Lab::new(Toy::default(), &Tape::default()).with_handler(move |place, cx| {
+    let mut module = Lab::new(Toy::default(), &CallLog::default()).with_handler(move |place, cx| {
         if place == "on_train_epoch_end" {
             cx.log("score", cx.epoch() as f64);
         }
@@ -109,7 +111,7 @@ struct Traces {
 /// A run with or without a sanity check: the metrics seen and the numbers drawn from training on.
 fn run(sanity_steps: i64) -> Traces {
     let mut trainer = trainer(Settings { num_sanity_val_steps: sanity_steps, ..epochs(2) });
-    let (metrics, drawn) = (Seen::new(), Seen::new());
+    let (metrics, drawn) = (SharedVec::new(), SharedVec::new());
     let (seen, numbers) = (metrics.clone(), drawn.clone());
     trainer.add_hook(closure::on_fit_start("early", |cx| cx.log("early", cx.rng().uniform()))).unwrap();
     trainer
@@ -144,7 +146,7 @@ fn a_sanity_check_leaves_no_trace_in_metrics_and_random_streams() {
 fn a_hook_that_draws_in_the_sanity_check_draws_the_same_afterwards() {
     let drawn = |sanity_steps| {
         let mut trainer = trainer(Settings { num_sanity_val_steps: sanity_steps, ..epochs(1) });
-        let drawn = Seen::new();
+        let drawn = SharedVec::new();
         let seen = drawn.clone();
         trainer
             .add_hook(closure::on_validation_start("dice", move |cx| {
@@ -158,15 +160,15 @@ fn a_hook_that_draws_in_the_sanity_check_draws_the_same_afterwards() {
         drawn.take()
     };
     assert_eq!(drawn(1), drawn(0));
-    assert_eq!(drawn(0), [Stream::new(0, "hook", "dice").uniform()]);
+    assert_eq!(drawn(0), [RandomStream::new(0, "hook", "dice").uniform()]);
 }
 
 #[test]
 fn a_value_belongs_to_the_step_being_worked_on_or_else_to_the_last() {
-    let every_batch = Some(Check::Amount(Amount::Count(1)));
+    let every_batch = Some(ValInterval::Batches(BatchLimit::Count(1)));
     let settings = Settings { accumulate_grad_batches: 2, val_check_interval: every_batch, ..epochs(1) };
     let mut trainer = trainer(settings);
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let (batches, validations) = (seen.clone(), seen.clone());
     trainer
         .add_hook(closure::on_train_batch_end("batch", move |cx| {
@@ -178,7 +180,7 @@ fn a_value_belongs_to_the_step_being_worked_on_or_else_to_the_last() {
             validations.push((cx.step, cx.metrics().step_of("val/loss")));
         }))
         .unwrap();
-    let mut lab = Lab::new(Toy::default(), &Tape::default()).with_handler(|place, cx| {
+    let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_handler(|place, cx| {
         if place == "training_step" {
             cx.log("index", cx.batch_index() as f64);
         }

@@ -116,8 +116,8 @@ fn skipping_is_training_without_the_poisoned_batches() {
         "step 3 (epoch 1, batch 2 of `train0`): the loss is NaN; values are not finite in the gradient of \
          `weight` (2 of 2), `bias` (1 of 1); the last good step was 2; the update was skipped"
     );
-    assert!(said[1].contains("2 poisoned steps in a row"), "{}", said[1]);
-    assert_eq!(said[2], "step 3 is finite again, after 2 that were not");
+    assert!(said[1].contains("2 consecutive non-finite steps"), "{}", said[1]);
+    assert_eq!(said[2], "step 3 is finite again, after 2 non-finite");
 }
 
 #[test]

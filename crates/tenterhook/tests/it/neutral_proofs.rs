@@ -4,49 +4,49 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tenterhook::hooks::{ActivationStats, GradientMonitor};
-use tenterhook::neutral::{self, Finding, Judgement, Place, Verification, What};
+use tenterhook::neutral::{self, ComparePoint, ComparedItem, Finding, NeutralityReport, Verification};
 use tenterhook::run::Interrupt;
 use tenterhook::toy::{Toy, ToyBatch};
 use tenterhook::{Decision, FromOptions, HookExt, StepOutput, closure};
 
+use crate::call_log::CallLog;
 use crate::lab::{Lab, data, epochs, trainer};
-use crate::tape::Tape;
-use crate::verify_neutral::{Engine, causes, innocent, intruder, judged, lab, training};
+use crate::verify_neutral::{Engine, causes, innocent, intruder, lab, tested, training};
 
 /// A verification of two innocent observers in which these of the runs go another way at step 3.
-fn judged_with_odd(odd: &[u64]) -> Judgement {
+fn tested_with_odd(odd: &[u64]) -> NeutralityReport {
     let made = AtomicU64::new(0);
-    let judgement = neutral::verify(6, || {
+    let report = neutral::verify(6, || {
         // The first is made to see who is there.
         let is_odd = odd.contains(&made.fetch_add(1, Ordering::Relaxed));
-        let lab = Lab::new(Toy::default(), &Tape::default()).with_step(move |lab, batch, cx| {
+        let lab = Lab::new(Toy::default(), &CallLog::default()).with_step(move |lab, batch, cx| {
             let other = ToyBatch::of(vec![([5.0, 1.0], 1.0)]);
             let goes = is_odd && cx.progress().step == 2;
             Ok(StepOutput::Loss(lab.toy.loss(if goes { &other } else { batch })))
         });
         Ok((trainer(epochs(10)).with_hooks([innocent("a"), innocent("b")])?, lab, data(4, 0)))
     });
-    judgement.unwrap()
+    report.unwrap()
 }
 
 #[test]
-fn nobody_is_blamed_for_what_shows_once() {
-    let with_all = judged_with_odd(&[2]);
+fn a_difference_that_shows_only_once_is_not_blamed_on_a_hook() {
+    let with_all = tested_with_odd(&[2]);
     let text = with_all.to_string();
     assert!(matches!(with_all.finding, Finding::NotDeterministic { .. }), "{text}");
     assert!(
-        text.contains("the run with all observers does not do the same twice, first at step 3"),
+        text.contains("the run with all observers differs when it is repeated, first at step 3"),
         "{text}"
     );
     // Those with all observers are alike, but `a` alone differs just once.
-    let with_one = judged_with_odd(&[2, 4, 5]);
+    let with_one = tested_with_odd(&[2, 4, 5]);
     let text = with_one.to_string();
-    assert!(text.contains("the run with `a` alone does not do the same twice"), "{text}");
+    assert!(text.contains("the run with `a` alone differs when it is repeated"), "{text}");
 }
 
 #[test]
-fn who_never_did_anything_is_not_called_neutral() {
-    let judgement = neutral::verify(8, || {
+fn a_hook_that_did_nothing_is_not_called_neutral() {
+    let report = neutral::verify(8, || {
         let mut training = training(&epochs(10), |_| Vec::new())?;
         let trainer = &mut training.0;
         trainer.add_hook(GradientMonitor::from_options(serde_json::from_str("{}")?)?)?;
@@ -57,20 +57,20 @@ fn who_never_did_anything_is_not_called_neutral() {
         training.2 = data(4, 0);
         Ok(training)
     });
-    let judgement = judgement.unwrap();
-    assert_eq!(judgement.finding, Finding::NothingExercised, "{judgement}");
-    assert!(!judgement.is_neutral());
-    let why: Vec<_> = judgement.not_exercised.iter().map(|idle| idle.why.as_str()).collect();
+    let report = report.unwrap();
+    assert_eq!(report.finding, Finding::NothingExercised, "{report}");
+    assert!(!report.is_neutral());
+    let why: Vec<_> = report.not_exercised.iter().map(|idle| idle.why.as_str()).collect();
     assert_eq!(why[0], "it fires every 100 steps, and the run was shorter; 100 steps would do");
     assert!(why[1].starts_with("nothing that it waits for came through to it (on_activation"), "{why:?}");
     assert_eq!(why[2], "nothing that it waits for came through to it (on_test_end)");
     assert_eq!(why[3], "nothing that it waits for came through to it (on_step_end)");
-    assert!(judgement.to_string().starts_with("nothing was proved: no observer was exercised in 8 steps"));
+    assert!(report.to_string().starts_with("nothing was proved: no observer was exercised in 8 steps"));
 }
 
 #[test]
 fn looking_at_validations_alone_is_enough_where_there_are_some() {
-    let judgement = neutral::verify(8, || {
+    let report = neutral::verify(8, || {
         let mut training = training(&epochs(10), |_| Vec::new())?;
         let looks = |cx: &tenterhook::Activation<'_>| assert!(cx.values.norm() >= 0.0);
         training.0.add_hook(closure::on_activation("trains", looks))?;
@@ -78,8 +78,8 @@ fn looking_at_validations_alone_is_enough_where_there_are_some() {
         training.0.add_hook(closure::on_train_end("ends", |_| ()))?;
         Ok(training)
     });
-    let judgement = judgement.unwrap();
-    assert!(judgement.is_neutral() && judgement.not_exercised.is_empty(), "{judgement}");
+    let report = report.unwrap();
+    assert!(report.is_neutral() && report.not_exercised.is_empty(), "{report}");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn the_usual_number_of_steps_lets_all_fire_that_are_not_too_rare() {
 
 #[test]
 fn what_validations_come_to_is_compared() {
-    let judgement = neutral::verify(8, || {
+    let report = neutral::verify(8, || {
         let engine = Engine::default();
         let draws = engine.clone();
         let lab = lab(&engine).with_handler(move |place, cx| {
@@ -112,19 +112,19 @@ fn what_validations_come_to_is_compared() {
         });
         Ok((trainer(epochs(10)).with_hooks([innocent("a"), spy.into()])?, lab, data(3, 1)))
     });
-    let judgement = judgement.unwrap();
-    assert_eq!(causes(&judgement), [["spy"]]);
-    let Finding::Differs { difference, .. } = &judgement.finding else { panic!("{judgement}") };
-    assert_eq!((difference.step, difference.place), (3, Place::Validation));
+    let report = report.unwrap();
+    assert_eq!(causes(&report), [["spy"]]);
+    let Finding::Differs { difference, .. } = &report.finding else { panic!("{report}") };
+    assert_eq!((difference.step, difference.place), (3, ComparePoint::Validation));
     let changed: Vec<_> = difference.tensors.iter().map(|changed| &changed.what).collect();
-    assert_eq!(changed, [&What::Metric { name: "val/drawn".into() }]);
+    assert_eq!(changed, [&ComparedItem::Metric { name: "val/drawn".into() }]);
     assert!(difference.tensors[0].largest.is_some_and(|size| size > 0.0), "{difference:?}");
-    assert!(judgement.to_string().contains("first at the validation after step 3\n"), "{judgement}");
+    assert!(report.to_string().contains("first at the validation after step 3\n"), "{report}");
 }
 
 #[test]
 fn what_comes_after_the_last_step_is_compared() {
-    let judgement = neutral::verify(50, || {
+    let report = neutral::verify(50, || {
         let flag = Arc::new(AtomicU64::new(0));
         let raise = Arc::clone(&flag);
         let raises = closure::on_step_end("raises", move |cx| raise.store(cx.step, Ordering::Relaxed));
@@ -135,11 +135,11 @@ fn what_comes_after_the_last_step_is_compared() {
         let hooks: [tenterhook::AnyHook; 2] = [raises.into(), halves.into()];
         Ok((trainer(epochs(2)).with_hooks(hooks)?, Toy::default(), data(4, 0)))
     });
-    let judgement = judgement.unwrap();
-    assert_eq!(causes(&judgement), [["raises"]]);
-    let text = judgement.to_string();
+    let report = report.unwrap();
+    assert_eq!(causes(&report), [["raises"]]);
+    let text = report.to_string();
     assert!(text.contains("first at the end of training after step 8\n"), "{text}");
-    assert!(text.contains("weight decay of group `all` of sgd, by 5.000e-2 at the most\n"), "{text}");
+    assert!(text.contains("weight decay of group `all` of sgd, by at most 5.000e-2\n"), "{text}");
 }
 
 #[test]
@@ -157,14 +157,14 @@ fn an_interruption_ends_a_validation_too() {
         });
         Ok((trainer(epochs(10)).with_hooks([innocent("a")])?, lab, data(4, 20)))
     });
-    assert_eq!(ended.unwrap_err().to_string(), "interrupted by SIGINT: nothing was judged");
+    assert_eq!(ended.unwrap_err().to_string(), "interrupted by SIGINT: nothing was compared");
     assert_eq!(validated.load(Ordering::Relaxed), 1);
 }
 
 #[test]
 fn any_name_of_a_hook_will_do() {
-    let judgement = judged(4, |engine| {
-        vec![innocent("neutrality_witness"), innocent("neutrality_witness_"), intruder("spy", engine, 2)]
+    let report = tested(4, |engine| {
+        vec![innocent("neutrality_recorder"), innocent("neutrality_recorder_"), intruder("spy", engine, 2)]
     });
-    assert_eq!(causes(&judgement), [["spy"]]);
+    assert_eq!(causes(&report), [["spy"]]);
 }

@@ -7,8 +7,8 @@ use tenterhook::{
     Decision, HookResult, Notice, Observer, Policy, RunNotice, StepOutput, Trainer, closure, hook,
 };
 
+use crate::call_log::CallLog;
 use crate::lab::{Lab, data, epochs, trainer};
-use crate::tape::Tape;
 
 type Texts = Arc<Mutex<Vec<String>>>;
 
@@ -33,7 +33,7 @@ fn with_reader(texts: &Texts) -> Trainer {
 }
 
 #[test]
-fn a_hook_receives_what_is_told_and_what_is_only_noted_once_and_in_order() {
+fn a_hook_receives_all_notices_once_and_in_order() {
     let texts = Texts::default();
     let mut trainer = with_reader(&texts);
     trainer.add_hook(closure::on_train_start("says", |cx| cx.say("hello"))).unwrap();
@@ -57,7 +57,7 @@ fn a_hook_receives_what_is_told_and_what_is_only_noted_once_and_in_order() {
 fn a_hook_that_receives_nothing_else_still_receives_notices() {
     let texts = Texts::default();
     let mut trainer = with_reader(&texts);
-    let mut module = Lab::new(Toy::default(), &Tape::default())
+    let mut module = Lab::new(Toy::default(), &CallLog::default())
         .with_step(|_, _, _| Ok(StepOutput::Loss(ToyLoss::from(f64::NAN))));
     trainer.fit(&mut module, &mut data(3, 0)).unwrap();
     let texts = texts.lock().unwrap();
@@ -65,7 +65,7 @@ fn a_hook_that_receives_nothing_else_still_receives_notices() {
 }
 
 #[test]
-fn a_hook_that_fails_at_a_notice_is_judged_by_its_policy() {
+fn a_failure_in_on_notice_follows_the_policy() {
     for (policy, ends) in [(Policy::WARN, false), (Policy::DISABLE, false), (Policy::ABORT, true)] {
         let mut trainer = trainer(epochs(1)).with_notices(|_| {}).without_introduction();
         let fails = closure::on_notice("fails", |_| -> HookResult { Err("broken".into()) });

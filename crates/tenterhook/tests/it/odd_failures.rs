@@ -6,19 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use tenterhook::data::{Batches, Dataset, Loading, Sample};
+use tenterhook::data::{Batches, DataLoaders, Dataset, Sample};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
-use tenterhook::run::{Happening, Run};
+use tenterhook::run::{JournalEvent, Run};
 use tenterhook::toy::{Toy, ToyBatch};
 use tenterhook::{
-    BoxError, Decision, Gradients, HookResult, HookSpec, Observer, Origin, Outcome, Policy, Registration,
-    RunError, RunNotice, Sent, Settings, StepOutput, Teardown, TrainBatchEnd, Update, UpdateHook, closure,
-    hook,
+    BoxError, Decision, DeliveryStats, Gradients, HookResult, HookSpec, Observer, Origin, Outcome, Policy,
+    Registration, RunError, RunNotice, Settings, StepOutput, Teardown, TrainBatchEnd, Update, UpdateHook,
+    closure, hook,
 };
 
+use crate::call_log::{CallLog, Recorder, SharedVec};
 use crate::lab::{Lab, LabData, data, epochs, trainer};
 use crate::run_directory::{latest, recorded};
-use crate::tape::{Recorder, Seen, Tape};
 
 fn policy(policy: Policy) -> Registration {
     Registration { policy: Some(policy), ..Registration::default() }
@@ -63,7 +63,7 @@ fn a_run_that_fails_or_ends_waits_for_no_sample_that_does_not_come() {
                 policy(Policy::ABORT),
             )
             .unwrap();
-        let ended = trainer.fit(&mut Toy::default(), &mut Loading::new().train(batches));
+        let ended = trainer.fit(&mut Toy::default(), &mut DataLoaders::new().train(batches));
         assert_eq!(ended.is_err(), fails);
         assert!(!CAME.load(Ordering::SeqCst), "it was waited for");
     }
@@ -72,14 +72,14 @@ fn a_run_that_fails_or_ends_waits_for_no_sample_that_does_not_come() {
 #[test]
 fn what_was_contained_in_the_event_that_ends_the_run_came_before_its_end() {
     let root = tempfile::tempdir().unwrap();
-    let tape = Tape::default();
+    let call_log = CallLog::default();
     let mut trainer = recorded(root.path(), epochs(1));
-    trainer.add_hook(Recorder::new("first", &tape).with_policy(Policy::WARN)).unwrap();
-    trainer.add_hook(Recorder::new("panics", &tape).with_policy(Policy::WARN)).unwrap();
-    trainer.add_hook(Recorder::new("last", &tape)).unwrap();
-    tape.fails_at("hook:first", "on_step_end");
-    tape.panics_at("hook:panics", "on_step_end");
-    tape.fails_at("hook:last", "on_step_end");
+    trainer.add_hook(Recorder::new("first", &call_log).with_policy(Policy::WARN)).unwrap();
+    trainer.add_hook(Recorder::new("panics", &call_log).with_policy(Policy::WARN)).unwrap();
+    trainer.add_hook(Recorder::new("last", &call_log)).unwrap();
+    call_log.fails_at("hook:first", "on_step_end");
+    call_log.panics_at("hook:panics", "on_step_end");
+    call_log.fails_at("hook:last", "on_step_end");
     let error = trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap_err();
     let RunError::Failed { failure, report, .. } = error else { panic!("{error}") };
     assert_eq!(failure.origin, Origin::Hook("last".into()));
@@ -87,14 +87,14 @@ fn what_was_contained_in_the_event_that_ends_the_run_came_before_its_end() {
     let expected =
         [("hook `first`", false, false), ("hook `panics`", false, false), ("hook `last`", true, false)];
     assert_eq!(kinds.collect::<Vec<_>>(), expected);
-    let happened = Run::read(latest(root.path())).unwrap().happenings().unwrap();
+    let happened = Run::read(latest(root.path())).unwrap().event_log().unwrap();
     let by = happened.entries.iter().filter_map(|entry| match &entry.what {
-        Happening::Failure { by, .. } => Some(by.as_str()),
+        JournalEvent::Failure { by, .. } => Some(by.as_str()),
         _ => None,
     });
     assert_eq!(by.collect::<Vec<_>>(), ["hook `first`", "hook `panics`", "hook `last`"]);
-    assert_eq!(tape.sources("on_exception"), ["hook:first", "hook:last"], "who panicked is disabled");
-    assert_eq!(tape.sources("teardown"), ["hook:first", "hook:panics", "hook:last"]);
+    assert_eq!(call_log.sources("on_exception"), ["hook:first", "hook:last"], "who panicked is disabled");
+    assert_eq!(call_log.sources("teardown"), ["hook:first", "hook:panics", "hook:last"]);
 }
 
 /// An error that panics when it is shown.
@@ -118,11 +118,11 @@ impl std::error::Error for Unspeakable {}
 fn an_error_that_cannot_be_shown_is_one_like_the_others() {
     for debug in [false, true] {
         for (at, aborts) in [(Policy::WARN, false), (Policy::ABORT, true)] {
-            let tape = Tape::default();
+            let call_log = CallLog::default();
             let mut trainer = trainer(Settings { debug, ..epochs(1) });
             let fails = closure::on_step_end("fails", |_| -> HookResult { Err(Box::new(Unspeakable)) });
             trainer.register(fails, policy(at)).unwrap();
-            trainer.add_hook(Recorder::new("other", &tape)).unwrap();
+            trainer.add_hook(Recorder::new("other", &call_log)).unwrap();
             let ended = trainer.fit(&mut Toy::default(), &mut data(2, 0));
             let report = match ended {
                 Ok(report) => report,
@@ -135,10 +135,10 @@ fn an_error_that_cannot_be_shown_is_one_like_the_others() {
             let kind = &report.failures.kinds[0];
             assert_eq!((kind.aborted, kind.panicked, kind.at.as_str()), (aborts, false, "on_step_end"));
             assert_eq!(kind.error, "an error that panics when it is shown: no words");
-            assert_eq!(tape.sources("teardown"), ["hook:other"]);
+            assert_eq!(call_log.sources("teardown"), ["hook:other"]);
         }
         let mut lab =
-            Lab::new(Toy::default(), &Tape::default()).with_step(|_, _, _| Err(Box::new(Unspeakable)));
+            Lab::new(Toy::default(), &CallLog::default()).with_step(|_, _, _| Err(Box::new(Unspeakable)));
         let error = trainer(Settings { debug, ..epochs(1) }).fit(&mut lab, &mut data(2, 0)).unwrap_err();
         assert!(error.to_string().contains("an error that panics when it is shown"), "{error}");
     }
@@ -146,7 +146,7 @@ fn an_error_that_cannot_be_shown_is_one_like_the_others() {
 
 /// Has an end of its own, which may go wrong in more than one way.
 struct Leaves {
-    seen: Seen<&'static str>,
+    seen: SharedVec<&'static str>,
     at: &'static str,
 }
 
@@ -174,9 +174,9 @@ impl Observer for Leaves {
         self.comes_to("finish");
         Ok(())
     }
-    fn sent(&self) -> Option<Sent> {
+    fn delivery_stats(&self) -> Option<DeliveryStats> {
         self.comes_to("sent");
-        Some(Sent { sent: 3, ..Sent::default() })
+        Some(DeliveryStats { sent: 3, ..DeliveryStats::default() })
     }
 }
 
@@ -187,12 +187,12 @@ impl Drop for Leaves {
 }
 
 #[test]
-fn a_hook_that_is_removed_is_torn_down_finishes_and_leaves_and_what_fails_is_told() {
+fn a_removed_hook_is_torn_down_and_finished_and_its_failures_are_reported() {
     for at in ["nowhere", "teardown", "finish", "sent", "drop"] {
-        let (seen, tape) = (Seen::new(), Tape::default());
+        let (seen, call_log) = (SharedVec::new(), CallLog::default());
         let mut trainer = trainer(epochs(1));
         trainer.add_hook(Leaves { seen: seen.clone(), at }).unwrap();
-        trainer.add_hook(Recorder::new("other", &tape)).unwrap();
+        trainer.add_hook(Recorder::new("other", &call_log)).unwrap();
         let report = trainer.fit(&mut Toy::default(), &mut data(3, 0)).unwrap();
         assert_eq!(seen.take(), ["batch", "teardown", "finish", "sent", "drop"], "{at}");
         let failed: Vec<_> =
@@ -201,7 +201,7 @@ fn a_hook_that_is_removed_is_torn_down_finishes_and_leaves_and_what_fails_is_tol
         assert_eq!(failed, if at == "nowhere" { Vec::new() } else { vec![(place, true)] }, "{at}");
         let sent: Vec<_> = report.sinks.iter().map(|sink| (sink.hook.as_str(), sink.sent)).collect();
         assert_eq!(sent, if at == "sent" { Vec::new() } else { vec![("leaves", 3)] }, "{at}");
-        assert_eq!(tape.sources("teardown"), ["hook:other"]);
+        assert_eq!(call_log.sources("teardown"), ["hook:other"]);
         trainer.add_hook(closure::on_fit_end("leaves", |_| ())).expect("its name is free");
         trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
         assert!(seen.take().is_empty(), "it is gone");
@@ -210,7 +210,7 @@ fn a_hook_that_is_removed_is_torn_down_finishes_and_leaves_and_what_fails_is_tol
 
 #[test]
 fn a_hook_that_is_removed_between_two_calls_leaves_at_once() {
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(Leaves { seen: seen.clone(), at: "nowhere" }).unwrap();
     trainer.remove_hook("leaves").unwrap();
@@ -236,7 +236,7 @@ impl Drop for Drops {
 }
 
 #[test]
-fn an_update_hook_that_panics_when_it_leaves_takes_nobody_along() {
+fn an_update_hook_that_panics_when_it_is_removed_affects_no_other_hook() {
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(Drops).unwrap();
     trainer
@@ -259,8 +259,8 @@ fn an_update_hook_that_panics_when_it_leaves_takes_nobody_along() {
 
 #[test]
 fn what_a_hook_fails_by_outside_of_a_step_ends_the_run_as_well() {
-    let tape = Tape::default();
-    let mut lab = Lab::new(Toy::default(), &tape).with_handler(|place, cx| {
+    let call_log = CallLog::default();
+    let mut lab = Lab::new(Toy::default(), &call_log).with_handler(|place, cx| {
         if place == "on_train_epoch_end" {
             cx.show("late", |name| tenterhook::NamedTensors::from([(name, &[1.0_f32][..])]));
         }
@@ -271,13 +271,13 @@ fn what_a_hook_fails_by_outside_of_a_step_ends_the_run_as_well() {
     let error = trainer.fit(&mut lab, &mut data(1, 0)).unwrap_err();
     let RunError::Failed { failure, .. } = error else { panic!("{error}") };
     assert_eq!((failure.origin, failure.place), (Origin::Hook("fails".into()), "on_activation"));
-    assert!(!tape.places("module").contains(&"on_train_end"));
+    assert!(!call_log.places("module").contains(&"on_train_end"));
 }
 
 #[test]
 fn a_module_that_steps_itself_cannot_swallow_what_ends_the_run() {
     for (how, later) in [("swallows", 0), ("passes on", 0), ("says it in its own words", 1)] {
-        let tape = Tape::default();
+        let call_log = CallLog::default();
         let step = move |lab: &mut Lab, batch: &ToyBatch, cx: &mut tenterhook::Cx<'_, Lab>| {
             let loss = lab.toy.loss(batch);
             let backward = cx.backward(lab, &loss);
@@ -289,11 +289,11 @@ fn a_module_that_steps_itself_cannot_swallow_what_ends_the_run() {
             }
             Ok(StepOutput::Loss(loss))
         };
-        let mut lab = Lab::new(Toy::default(), &tape).manual().with_step(step);
+        let mut lab = Lab::new(Toy::default(), &call_log).manual().with_step(step);
         let mut trainer = trainer(epochs(1));
-        trainer.add_hook(Recorder::new("fails", &tape)).unwrap();
-        tape.fails_at("hook:fails", "on_after_backward");
-        let error = trainer.fit(&mut lab, &mut LabData::new(data(2, 0), &tape)).unwrap_err();
+        trainer.add_hook(Recorder::new("fails", &call_log)).unwrap();
+        call_log.fails_at("hook:fails", "on_after_backward");
+        let error = trainer.fit(&mut lab, &mut LabData::new(data(2, 0), &call_log)).unwrap_err();
         let RunError::Failed { failure, later: others, .. } = error else { panic!("{error}") };
         assert_eq!(
             (&failure.origin, failure.place),
@@ -301,22 +301,22 @@ fn a_module_that_steps_itself_cannot_swallow_what_ends_the_run() {
             "{how}"
         );
         assert_eq!(others.len(), later, "{how}: {others:?}");
-        assert!(tape.sources("on_before_optimizer_step").is_empty(), "{how}: it went on");
+        assert!(call_log.sources("on_before_optimizer_step").is_empty(), "{how}: it went on");
     }
 }
 
 #[test]
 fn looking_for_refusals_reports_what_failed_first_and_tears_down_whatever_fails() {
     for panics in [false, true] {
-        let tape = Tape::default();
-        tape.fails_at("data", "setup");
+        let call_log = CallLog::default();
+        call_log.fails_at("data", "setup");
         if panics {
-            tape.panics_at("data", "teardown");
+            call_log.panics_at("data", "teardown");
         } else {
-            tape.fails_at("data", "teardown");
+            call_log.fails_at("data", "teardown");
         }
-        let mut data = LabData::new(data(2, 0), &tape);
-        let error = trainer(epochs(1)).refusals(&mut Toy::default(), &mut data).unwrap_err();
+        let mut data = LabData::new(data(2, 0), &call_log);
+        let error = trainer(epochs(1)).plan_errors(&mut Toy::default(), &mut data).unwrap_err();
         let RunError::Failed { failure, later, .. } = error else { panic!("{error}") };
         assert_eq!((failure.place, later.len(), later[0].place), ("setup", 1, "teardown"));
         assert_eq!(later[0].panicked, panics);
@@ -324,20 +324,20 @@ fn looking_for_refusals_reports_what_failed_first_and_tears_down_whatever_fails(
 }
 
 #[test]
-fn who_panicked_in_an_event_gets_nothing_of_the_save_within_it_and_is_disabled_once() {
+fn a_hook_that_panicked_in_an_event_takes_no_part_in_its_save_and_is_disabled_once() {
     for at in ["on_train_epoch_end", "state_dict"] {
-        let (root, tape) = (tempfile::tempdir().unwrap(), Tape::default());
+        let (root, call_log) = (tempfile::tempdir().unwrap(), CallLog::default());
         let mut trainer = trainer(epochs(2)).with_checkpoints_in(root.path());
-        trainer.add_hook(Recorder::new("panics", &tape).with_policy(Policy::WARN)).unwrap();
-        trainer.add_hook(Recorder::new("other", &tape)).unwrap();
+        trainer.add_hook(Recorder::new("panics", &call_log).with_policy(Policy::WARN)).unwrap();
+        trainer.add_hook(Recorder::new("other", &call_log)).unwrap();
         trainer.add_hook(Checkpoint::new(CheckpointOptions::default()).unwrap()).unwrap();
         for place in [at, "on_save_checkpoint", "on_checkpoint_saved"] {
-            tape.panics_at("hook:panics", place);
+            call_log.panics_at("hook:panics", place);
         }
         let report = trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
         assert_eq!(report.outcome, Outcome::Completed);
-        assert_eq!(tape.sources("on_save_checkpoint"), ["hook:other", "hook:other"], "{at}");
-        assert_eq!(tape.sources("on_hook_disabled"), ["hook:other"], "{at}");
+        assert_eq!(call_log.sources("on_save_checkpoint"), ["hook:other", "hook:other"], "{at}");
+        assert_eq!(call_log.sources("on_hook_disabled"), ["hook:other"], "{at}");
         let disabled = report
             .notices
             .iter()
@@ -347,24 +347,24 @@ fn who_panicked_in_an_event_gets_nothing_of_the_save_within_it_and_is_disabled_o
 }
 
 #[test]
-fn who_fails_to_give_its_state_for_a_save_that_was_asked_for_gets_nothing_more() {
-    let (root, tape) = (tempfile::tempdir().unwrap(), Tape::default());
+fn a_hook_that_fails_to_give_its_state_for_a_save_receives_nothing_more() {
+    let (root, call_log) = (tempfile::tempdir().unwrap(), CallLog::default());
     let mut trainer = trainer(epochs(1)).with_checkpoints_in(root.path());
-    trainer.add_hook(Recorder::new("panics", &tape).with_policy(Policy::WARN)).unwrap();
+    trainer.add_hook(Recorder::new("panics", &call_log).with_policy(Policy::WARN)).unwrap();
     let asks = closure::on_train_batch_end("asks", |cx| {
         if cx.step == 1 { Decision::save_now() } else { Decision::CONTINUE }
     });
     trainer.add_hook(asks).unwrap();
-    tape.panics_at("hook:panics", "state_dict");
+    call_log.panics_at("hook:panics", "state_dict");
     trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
-    let places = tape.places("hook:panics");
+    let places = call_log.places("hook:panics");
     let asked = places.iter().position(|place| *place == "state_dict").unwrap();
     assert_eq!(places[asked + 1..], ["teardown"]);
 }
 
 #[test]
-fn every_kind_of_failure_is_told_however_many_there_are() {
-    let told = Seen::new();
+fn every_kind_of_failure_is_reported() {
+    let told = SharedVec::new();
     let tell = told.clone();
     let mut trainer = trainer(epochs(1)).with_notices(move |notice| tell.push(notice.to_string()));
     for hook in 0..150 {
@@ -379,9 +379,9 @@ fn every_kind_of_failure_is_told_however_many_there_are() {
 
 #[test]
 fn what_a_module_asks_of_the_list_of_hooks_is_done_when_it_has_run() {
-    let tape = Tape::default();
-    let late = Mutex::new(Some(Recorder::new("late", &tape)));
-    let mut lab = Lab::new(Toy::default(), &Tape::default()).with_handler(move |place, cx| {
+    let call_log = CallLog::default();
+    let late = Mutex::new(Some(Recorder::new("late", &call_log)));
+    let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_handler(move |place, cx| {
         if place == "on_train_start"
             && let Some(late) = late.lock().unwrap().take()
         {
@@ -389,5 +389,5 @@ fn what_a_module_asks_of_the_list_of_hooks_is_done_when_it_has_run() {
         }
     });
     trainer(epochs(1)).fit(&mut lab, &mut data(1, 0)).unwrap();
-    assert_eq!(tape.places("hook:late")[..2], ["on_train_epoch_start", "on_train_batch_start"]);
+    assert_eq!(call_log.places("hook:late")[..2], ["on_train_epoch_start", "on_train_batch_start"]);
 }

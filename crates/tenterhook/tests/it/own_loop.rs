@@ -39,7 +39,7 @@ fn a_context_is_made_only_for_an_event_that_a_hook_wants() {
 }
 
 #[test]
-fn the_verdict_says_who_stops_and_all_that_was_decided() {
+fn the_verdict_contains_the_stop_and_all_decisions() {
     let hooks = OwnLoop::new(hooks![
         closure::on_step_end("slower", |_| Decision::scale_lr(0.5)),
         closure::on_step_end("stops", |cx| {
@@ -54,7 +54,7 @@ fn the_verdict_says_who_stops_and_all_that_was_decided() {
 }
 
 #[test]
-fn failures_and_what_hooks_say_reach_whoever_takes_them_and_an_aborting_one_is_an_error() {
+fn failures_and_messages_reach_the_reader_and_an_aborting_failure_is_an_error() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let taken = Arc::clone(&told);
     let fails = |_: &StepEnd<'_>| -> HookResult { Err("broken".into()) };

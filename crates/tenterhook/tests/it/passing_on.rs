@@ -8,8 +8,8 @@ use serde_json::Value;
 use tenterhook::run::Run;
 use tenterhook::toy::Toy;
 use tenterhook::{
-    HookDisabled, HookExt, HookResult, HookSpec, Log, Observer, OnError, Outcome, Phase, Policy, RunError,
-    Sent, Settings, TrainStart, hook,
+    DeliveryStats, HookDisabled, HookExt, HookResult, HookSpec, Log, Observer, OnError, Outcome, Phase,
+    Policy, RunError, Settings, TrainStart, hook,
 };
 
 use crate::lab::{data, trainer};
@@ -116,8 +116,14 @@ impl Observer for Sends {
         *self.finished.lock().unwrap() += 1;
         if self.fails_at_end { Err("3 of 5 were lost".into()) } else { Ok(()) }
     }
-    fn sent(&self) -> Option<Sent> {
-        Some(Sent { sent: 5, delivered: 2, lost: 3, flushed: Duration::from_secs(1), ..Sent::default() })
+    fn delivery_stats(&self) -> Option<DeliveryStats> {
+        Some(DeliveryStats {
+            sent: 5,
+            delivered: 2,
+            lost: 3,
+            flushed: Duration::from_secs(1),
+            ..DeliveryStats::default()
+        })
     }
 }
 
@@ -176,7 +182,7 @@ fn hooks_that_disable_and_enable_each_other_keep_nobody() {
     let mut trainer = trainer(settings());
     trainer.add_hook(hears.clone()).unwrap();
     trainer.add_hook(Lines::default()).unwrap();
-    let asks = |cx: &tenterhook::Moment<'_>| {
+    let asks = |cx: &tenterhook::RunContext<'_>| {
         cx.hooks().enable("lines");
         cx.hooks().disable("lines");
     };

@@ -8,14 +8,14 @@ use tenterhook::{
     RunError, RunNotice, Settings, Stage, StepOutput, closure, hook,
 };
 
+use crate::call_log::{CallLog, SharedVec};
 use crate::lab::{Lab, bits, data, epochs, trainer};
 use crate::line::{Batches, Line, points};
-use crate::tape::{Seen, Tape};
 
 /// Sees the points of a pattern, and may fail at them.
 pub struct Points {
-    seen: Seen<(Phase, u64, Vec<f32>)>,
-    pub names: Seen<String>,
+    seen: SharedVec<(Phase, u64, Vec<f32>)>,
+    pub names: SharedVec<String>,
     pattern: Pattern,
     error: Option<&'static str>,
     panics: bool,
@@ -25,8 +25,8 @@ pub struct Points {
 impl Points {
     pub fn named(pattern: &str) -> Points {
         Points {
-            seen: Seen::new(),
-            names: Seen::new(),
+            seen: SharedVec::new(),
+            names: SharedVec::new(),
             pattern: pattern.parse().unwrap(),
             error: None,
             panics: false,
@@ -86,7 +86,7 @@ fn a_forward_hook_is_shown_nothing_it_did_not_want() {
 }
 
 #[test]
-fn a_failing_forward_hook_is_judged_by_its_policy() {
+fn a_failure_of_a_forward_hook_follows_its_policy() {
     let run = |policy| {
         let mut trainer = trainer(epochs(1));
         let hook = Points { error: Some("too bright"), policy, ..Points::named("line") };
@@ -108,11 +108,11 @@ fn a_failing_forward_hook_is_judged_by_its_policy() {
 #[test]
 fn when_hook_and_module_fail_in_one_step_the_first_of_them_is_reported() {
     for panics in [false, true] {
-        let tape = Tape::default();
+        let call_log = CallLog::default();
         let mut trainer = trainer(epochs(1));
         let hook = Points { error: Some("too bright"), policy: Policy::ABORT, ..Points::named("lab") };
         trainer.add_hook(hook).unwrap();
-        let mut lab = Lab::new(Toy::default(), &tape).with_step(move |lab, _, cx| {
+        let mut lab = Lab::new(Toy::default(), &call_log).with_step(move |lab, _, cx| {
             cx.show("lab", |_| tenterhook::ModelView::params(&lab.toy));
             assert!(!panics, "the module panics after the hook has failed");
             Err("the module fails after the hook has".into())
@@ -135,7 +135,7 @@ pub fn shows(lab: &Lab, name: impl Display, cx: &mut tenterhook::Cx<'_, Lab>) {
 
 #[test]
 fn a_point_is_shown_once_its_values_exist_and_before_the_loss() {
-    let order = Seen::new();
+    let order = SharedVec::new();
     let mut trainer = trainer(epochs(1));
     let note = |text: &'static str| {
         let order = order.clone();
@@ -148,7 +148,7 @@ fn a_point_is_shown_once_its_values_exist_and_before_the_loss() {
     trainer.add_hook(closure::on_activation("shown", move |_| shown())).unwrap();
     trainer.add_hook(closure::on_before_forward("before", move |_| before())).unwrap();
     let (made, loss) = (note("values"), note("loss"));
-    let mut lab = Lab::new(Toy::default(), &Tape::default()).with_step(move |lab, batch, cx| {
+    let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_step(move |lab, batch, cx| {
         made();
         shows(lab, "values", cx);
         loss();
@@ -164,7 +164,7 @@ fn a_point_is_shown_once_its_values_exist_and_before_the_loss() {
 #[test]
 fn points_are_shown_in_all_four_stages() {
     let mut trainer = trainer(Settings { num_sanity_val_steps: 1, ..epochs(1) });
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let see = seen.clone();
     let hook = closure::on_activation("all", move |cx| {
         assert_eq!(cx.tensor().shape(), [4]);
@@ -193,7 +193,7 @@ fn points_are_shown_in_all_four_stages() {
 
 /// Two blocks with an attention and a perceptron of two layers each, and a head.
 fn nested() -> Lab {
-    Lab::new(Toy::default(), &Tape::default()).with_step(|lab, batch, cx| {
+    Lab::new(Toy::default(), &CallLog::default()).with_step(|lab, batch, cx| {
         for block in 0..2 {
             cx.scope(format_args!("blocks.{block}"), |cx| {
                 shows(lab, "attn", cx);

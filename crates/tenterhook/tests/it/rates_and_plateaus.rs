@@ -11,9 +11,9 @@ use tenterhook::module::{Interval, SchedulerPlan};
 use tenterhook::toy::Toy;
 use tenterhook::{Decision, Report, RunNotice, Settings, Trainer, closure};
 
+use crate::call_log::SharedVec;
 use crate::lab::{bits, data, epochs, trainer};
 use crate::run_directory::{latest, recorded};
-use crate::tape::Seen;
 
 fn metric_lines(root: &Path, name: &str) -> Vec<(u64, u64, f64)> {
     let text = std::fs::read_to_string(latest(root).join("metrics.jsonl")).unwrap();
@@ -35,7 +35,7 @@ fn the_rate_of_a_step_is_the_one_that_its_update_used() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), epochs(1));
     trainer.add_hook(LrMonitor::default()).unwrap();
-    let rates = Seen::new();
+    let rates = SharedVec::new();
     let seen = rates.clone();
     trainer
         .add_hook(closure::on_step_end("check", move |cx| {
@@ -98,7 +98,7 @@ fn too_many_high_losses_halve_the_rates_and_every_loss_is_read() {
     let mut trainer = trainer(Settings { log_every_n_steps: 0, ..epochs(1) });
     let options = LossSpikeOptions { threshold: 0.0, count: 2, ..LossSpikeOptions::default() };
     trainer.add_hook(LossSpike::new(options).unwrap()).unwrap();
-    let rates = Seen::new();
+    let rates = SharedVec::new();
     let seen = rates.clone();
     trainer
         .add_hook(closure::on_step_end("rates", move |cx| {

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
-use tenterhook::run::reading::{Facts, Point, ReadError, flat, hook_names};
-use tenterhook::run::{Happening, Run, RunStatus, Runs};
+use tenterhook::run::reading::{Point, ReadError, RunFields, flatten_config, hook_names};
+use tenterhook::run::{JournalEvent, Run, RunStatus, Runs};
 use tenterhook::toy::Toy;
 use tenterhook::{Decision, Operand, Settings, closure};
 
@@ -49,18 +49,18 @@ fn a_run_reads_back_as_it_was_written() {
     assert_eq!(curves.by_name["val/loss"][1].epoch, 1);
     assert_eq!(curves.by_name["val/loss"][1].value.to_bits(), run.record.metrics["val/loss"].to_bits());
 
-    let happenings = run.happenings().unwrap();
+    let event_log = run.event_log().unwrap();
     let text = std::fs::read_to_string(directory.join("events.jsonl")).unwrap();
-    assert_eq!((happenings.entries.len(), happenings.unreadable), (text.lines().count(), 0));
-    for (entry, line) in happenings.entries.iter().zip(text.lines()) {
+    assert_eq!((event_log.entries.len(), event_log.unreadable), (text.lines().count(), 0));
+    for (entry, line) in event_log.entries.iter().zip(text.lines()) {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         assert_eq!(serde_json::to_value(entry).unwrap(), line);
     }
-    let has = |what: fn(&Happening) -> bool| happenings.entries.iter().any(|entry| what(&entry.what));
-    assert!(has(|what| matches!(what, Happening::Failure { panicked: true, .. })));
+    let has = |what: fn(&JournalEvent) -> bool| event_log.entries.iter().any(|entry| what(&entry.what));
+    assert!(has(|what| matches!(what, JournalEvent::Failure { panicked: true, .. })));
     assert!(
-        has(|what| matches!(what, Happening::Toggle { .. }))
-            && has(|what| matches!(what, Happening::End { .. }))
+        has(|what| matches!(what, JournalEvent::Toggle { .. }))
+            && has(|what| matches!(what, JournalEvent::End { .. }))
     );
     assert_eq!(run.checkpoints().unwrap(), [Path::new("checkpoints/epoch=1-step=8")]);
     assert_eq!(run.config().unwrap()["task"].as_str(), Some("toy"));
@@ -82,8 +82,8 @@ fn any_prefix_of_a_runs_files_is_a_valid_run() {
         std::fs::write(directory.join("metrics.jsonl"), &metrics[..length]).unwrap();
         std::fs::write(directory.join("events.jsonl"), &events[..length.min(events.len())]).unwrap();
         let run = Run::read(&directory).unwrap();
-        let (curves, happenings) = (run.curves().unwrap(), run.happenings().unwrap());
-        assert_eq!((curves.unreadable, happenings.unreadable), (0, 0), "cut at {length}");
+        let (curves, event_log) = (run.curves().unwrap(), run.event_log().unwrap());
+        assert_eq!((curves.unreadable, event_log.unreadable), (0, 0), "cut at {length}");
         let last = curves.by_name.values().flatten().map(|point| point.step).max();
         assert_eq!(run.record.steps, last.unwrap_or(0), "it stands where its metrics say");
     }
@@ -115,7 +115,7 @@ fn what_is_not_finite_reads_back_and_a_broken_line_is_counted() {
     assert_eq!(curves.by_name["y"], [at(1, 2.0)]);
     assert!(curves.by_name["x"][0].value.is_nan());
     assert_eq!((curves.by_name["x"][1], curves.unreadable), (at(2, f64::NEG_INFINITY), 1));
-    assert_eq!(run.happenings().unwrap().entries[0].what, Happening::Unknown);
+    assert_eq!(run.event_log().unwrap().entries[0].what, JournalEvent::Unknown);
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn facts_are_fields_metrics_and_keys_of_the_configuration() {
     let more = json!({ "status": "completed", "steps": 7, "metrics": { "val/loss": 0.5 }, "git": { "commit": "abc", "dirty": true } });
     let run = Run::read(made(root.path(), "r", 1, &more)).unwrap();
     let config = "steps = 1\n[optimizer]\nlr = 0.005\nnesterov = false\n".parse().unwrap();
-    let facts = Facts::of(&run, &config);
+    let fields = RunFields::of(&run, &config);
     let text = |text: &str| Some(Operand::Text(text.to_owned()));
     for (name, expected) in [
         ("steps", Some(Operand::Number(7.0))),
@@ -258,7 +258,7 @@ fn facts_are_fields_metrics_and_keys_of_the_configuration() {
         ("optimizer.nesterov", text("false")),
         ("task", None),
     ] {
-        assert_eq!(facts.get(name).cloned(), expected, "{name}");
+        assert_eq!(fields.get(name).cloned(), expected, "{name}");
     }
 }
 
@@ -283,7 +283,7 @@ fn a_configuration_becomes_dotted_keys_with_hooks_by_name() {
     "#;
     let config = config.parse().unwrap();
     assert_eq!(hook_names(&config), ["stop", "checkpoint", "checkpoint-2"]);
-    let keys = flat(&config);
+    let keys = flatten_config(&config);
     let expected = [
         ("hooks.checkpoint-2.save_top_k", json!(-1)),
         ("hooks.checkpoint-2.use", json!("checkpoint")),

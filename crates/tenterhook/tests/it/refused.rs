@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tenterhook::data::Loading;
+use tenterhook::data::DataLoaders;
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, Jsonl, JsonlOptions};
 use tenterhook::run::{RunDirectoryPlan, RunLock};
 use tenterhook::toy::{Toy, ToyBatch};
 use tenterhook::{FromOptions, RunError, RunNotice, Trainer};
 
+use crate::call_log::{CallLog, Recorder};
 use crate::foreign_checkpoints::forge;
 use crate::identity::data;
 use crate::lab::{Lab, epochs, trainer};
 use crate::run_directory::plan;
-use crate::tape::{Recorder, Tape};
 
 /// Every file below a directory, with its bytes.
 fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
@@ -38,12 +38,12 @@ fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 /// A trainer of the run with this configuration, whose hooks note their calls.
-fn recorded(root: &Path, config: Value, tape: &Tape, resume: bool) -> Trainer {
+fn recorded(root: &Path, config: Value, call_log: &CallLog, resume: bool) -> Trainer {
     let id = "the-run";
-    let resume = resume.then(|| RunLock::take(root.join("runs").join(id)).unwrap());
+    let resume = resume.then(|| RunLock::acquire(root.join("runs").join(id)).unwrap());
     let plan = RunDirectoryPlan { id: Some(id.into()), resume, ..plan(root) };
     let mut trainer = trainer(epochs(2)).with_config(config).with_run_directory(plan);
-    trainer.add_hook(Recorder::new("all", tape)).unwrap();
+    trainer.add_hook(Recorder::new("all", call_log)).unwrap();
     trainer.add_hook(Jsonl::from_options(JsonlOptions::default()).unwrap()).unwrap();
     trainer
         .add_hook(Checkpoint::new(CheckpointOptions { save_top_k: Some(-1), ..Default::default() }).unwrap())
@@ -65,27 +65,30 @@ fn a_refused_resume_calls_no_hook_and_reports_no_change_and_writes_nothing() {
     let root = tempfile::tempdir().unwrap();
     let known = || data(Some("one"), Some("two"));
     let from = root.path().join("runs/the-run/checkpoints/epoch=0-step=2");
-    let none = Tape::default();
+    let none = CallLog::default();
     recorded(root.path(), config(1, 0), &none, false)
         .fit(&mut Lab::new(Toy::default(), &none), &mut known())
         .unwrap();
     let said = Arc::new(Mutex::new(Vec::new()));
-    let resumed =
-        |config: Value, tape: &Tape, more: Option<Recorder>, mut data: Loading<ToyBatch>| -> Resumed {
-            let told = said.clone();
-            let trainer = recorded(root.path(), config, tape, true).restoring(&from);
-            let mut trainer =
-                trainer.with_notices(move |notice: &RunNotice| told.lock().unwrap().push(notice.to_string()));
-            if let Some(hook) = more {
-                trainer.add_hook(hook).unwrap();
-            }
-            trainer.fit(&mut Lab::new(Toy::default(), tape), &mut data).map(drop)
-        };
-    let refused = |why: &str, resume: &dyn Fn(&Tape) -> Resumed| {
-        let (before, tape) = (contents(root.path()), Tape::default());
-        let error = resume(&tape).expect_err(why).to_string();
+    let resumed = |config: Value,
+                   call_log: &CallLog,
+                   more: Option<Recorder>,
+                   mut data: DataLoaders<ToyBatch>|
+     -> Resumed {
+        let told = said.clone();
+        let trainer = recorded(root.path(), config, call_log, true).restoring(&from);
+        let mut trainer =
+            trainer.with_notices(move |notice: &RunNotice| told.lock().unwrap().push(notice.to_string()));
+        if let Some(hook) = more {
+            trainer.add_hook(hook).unwrap();
+        }
+        trainer.fit(&mut Lab::new(Toy::default(), call_log), &mut data).map(drop)
+    };
+    let refused = |why: &str, resume: &dyn Fn(&CallLog) -> Resumed| {
+        let (before, call_log) = (contents(root.path()), CallLog::default());
+        let error = resume(&call_log).expect_err(why).to_string();
         assert!(error.contains(why), "{error}");
-        assert_eq!(tape.rows(), [], "{why}: neither a hook nor the module is called");
+        assert_eq!(call_log.rows(), [], "{why}: neither a hook nor the module is called");
         let said = std::mem::take(&mut *said.lock().unwrap());
         assert!(
             !said.iter().any(|text| text.contains("resum") || text.contains("last bits")),
@@ -94,26 +97,28 @@ fn a_refused_resume_calls_no_hook_and_reports_no_change_and_writes_nothing() {
         assert_eq!(contents(root.path()), before, "{why}");
     };
     // Each also changes a setting that does no harm, which an accepted resume reports.
-    refused("the hooks are not those of the checkpoint", &|tape| {
-        resumed(config(2, 0), tape, Some(Recorder::new("more", tape)), known())
+    refused("the hooks are not those of the checkpoint", &|call_log| {
+        resumed(config(2, 0), call_log, Some(Recorder::new("more", call_log)), known())
     });
-    refused("the data is not that of the checkpoint", &|tape| {
-        resumed(config(2, 0), tape, None, data(Some("ONE"), Some("two")))
+    refused("the data is not that of the checkpoint", &|call_log| {
+        resumed(config(2, 0), call_log, None, data(Some("ONE"), Some("two")))
     });
-    refused("val/b: \"two\" -> \"TWO\"", &|tape| {
-        resumed(config(2, 0), tape, None, data(Some("one"), Some("TWO")))
+    refused("val/b: \"two\" -> \"TWO\"", &|call_log| {
+        resumed(config(2, 0), call_log, None, data(Some("one"), Some("TWO")))
     });
-    refused("the configuration is not that of the checkpoint", &|tape| {
-        resumed(config(2, 7), tape, None, known())
+    refused("the configuration is not that of the checkpoint", &|call_log| {
+        resumed(config(2, 7), call_log, None, known())
     });
-    refused("the disk is gone", &|tape| resumed(config(2, 0), tape, None, data(Some("unreadable"), None)));
+    refused("the disk is gone", &|call_log| {
+        resumed(config(2, 0), call_log, None, data(Some("unreadable"), None))
+    });
     let state = fs::read(from.join("state.json")).unwrap();
     let manifest = fs::read(from.join("manifest.json")).unwrap();
     forge(&from, |state| state["afterwards"]["link"] = json!({ "path": "../up" }));
-    refused("is not a path below its directory", &|tape| resumed(config(2, 0), tape, None, known()));
+    refused("is not a path below its directory", &|call_log| resumed(config(2, 0), call_log, None, known()));
     fs::write(from.join("state.json"), state).unwrap();
     fs::write(from.join("manifest.json"), manifest).unwrap();
-    resumed(config(2, 0), &Tape::default(), None, known()).unwrap();
+    resumed(config(2, 0), &CallLog::default(), None, known()).unwrap();
     let said = said.lock().unwrap().join("\n");
     assert!(said.contains("resumes with other settings: trainer.max_epochs: 1 -> 2"), "{said}");
 }
@@ -125,26 +130,26 @@ fn what_a_hook_or_the_run_cannot_go_on_with_is_refused_before_any_hook_is_called
     let run = root.path().join("runs/the-run");
     let (checkpoints, elsewhere) = (run.join("checkpoints"), root.path().join("elsewhere"));
     let from = checkpoints.join("epoch=0-step=2");
-    let none = Tape::default();
+    let none = CallLog::default();
     recorded(root.path(), config(1, 0), &none, false)
         .fit(&mut Lab::new(Toy::default(), &none), &mut known())
         .unwrap();
     fs::write(checkpoints.join("file"), "no directory").unwrap();
     let refused = |from: &Path, why: &str| {
-        let (before, tape) = (contents(root.path()), Tape::default());
-        let mut trainer = recorded(root.path(), config(2, 0), &tape, true).restoring(from);
-        let resumed = trainer.fit(&mut Lab::new(Toy::default(), &tape), &mut known());
+        let (before, call_log) = (contents(root.path()), CallLog::default());
+        let mut trainer = recorded(root.path(), config(2, 0), &call_log, true).restoring(from);
+        let resumed = trainer.fit(&mut Lab::new(Toy::default(), &call_log), &mut known());
         drop(trainer);
         let error = resumed.expect_err(why).to_string();
         assert!(error.contains(why), "{error}");
-        assert_eq!(tape.rows(), [], "{why}: neither a hook nor the module is called");
+        assert_eq!(call_log.rows(), [], "{why}: neither a hook nor the module is called");
         assert_eq!(contents(root.path()), before, "{why}");
     };
     let [state, manifest] =
         ["state.json", "manifest.json"].map(|file| (from.join(file), fs::read(from.join(file)).unwrap()));
     let forgeries: [(&str, Forged<'_>); 3] = [
-        ("ledger[0].path: `../up` is not a path below its directory", &|state| {
-            state["hooks"]["checkpoint"]["data"]["ledger"][0]["path"] = "../up".into();
+        ("top_k[0].path: `../up` is not a path below its directory", &|state| {
+            state["hooks"]["checkpoint"]["data"]["top_k"][0]["path"] = "../up".into();
         }),
         ("state has version 9, this program reads version", &|state| {
             state["hooks"]["checkpoint"]["version"] = 9.into();
@@ -171,7 +176,7 @@ fn what_a_hook_or_the_run_cannot_go_on_with_is_refused_before_any_hook_is_called
         fs::remove_file(&place).unwrap();
         fs::rename(&kept, &place).unwrap();
     }
-    let tape = Tape::default();
-    let mut trainer = recorded(root.path(), config(2, 0), &tape, true).restoring(&from);
-    trainer.fit(&mut Lab::new(Toy::default(), &tape), &mut known()).unwrap();
+    let call_log = CallLog::default();
+    let mut trainer = recorded(root.path(), config(2, 0), &call_log, true).restoring(&from);
+    trainer.fit(&mut Lab::new(Toy::default(), &call_log), &mut known()).unwrap();
 }

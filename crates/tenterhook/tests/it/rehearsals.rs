@@ -17,7 +17,7 @@ fn files_that_hooks_keep_elsewhere_are_not_touched() {
     let root = tempfile::tempdir().unwrap();
     let kept = root.path().join("log.jsonl");
     fs::write(&kept, "of an earlier run\n").unwrap();
-    let judgement = neutral::verify(6, || {
+    let report = neutral::verify(6, || {
         let mut training = training(&epochs(10), |_| Vec::new())?;
         let trainer = &mut training.0;
         let path = kept.clone();
@@ -44,9 +44,9 @@ fn files_that_hooks_keep_elsewhere_are_not_touched() {
         }))?;
         Ok(training)
     });
-    let judgement = judgement.unwrap();
-    assert!(judgement.is_neutral(), "{judgement}");
-    assert!(judgement.not_exercised.is_empty(), "{judgement}");
+    let report = report.unwrap();
+    assert!(report.is_neutral(), "{report}");
+    assert!(report.not_exercised.is_empty(), "{report}");
     assert_eq!(fs::read_to_string(&kept).unwrap(), "of an earlier run\n");
     assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1, "nothing else is there");
 }
@@ -54,8 +54,8 @@ fn files_that_hooks_keep_elsewhere_are_not_touched() {
 #[test]
 fn a_limit_of_time_does_not_end_a_rehearsal() {
     let settings = Settings { max_time: Some(TimeSpan(Duration::from_nanos(1))), ..Settings::default() };
-    let judgement = neutral::verify(20, || training(&settings, |_| vec![innocent("a")])).unwrap();
-    assert_eq!((judgement.is_neutral(), judgement.steps), (true, 20), "{judgement}");
+    let report = neutral::verify(20, || training(&settings, |_| vec![innocent("a")])).unwrap();
+    assert_eq!((report.is_neutral(), report.steps), (true, 20), "{report}");
 }
 
 /// A clock by which every look takes a second: whoever looks more often is later.
@@ -70,7 +70,7 @@ impl Clock for Looks {
 
 #[test]
 fn a_controller_that_goes_by_time_does_so_at_the_same_step_in_all_runs() {
-    let judgement = neutral::verify(20, || {
+    let report = neutral::verify(20, || {
         let slow = closure::on_step_end("slow", |cx| {
             (0..10).for_each(|_| assert!(cx.elapsed() < Duration::MAX));
         });
@@ -79,7 +79,7 @@ fn a_controller_that_goes_by_time_does_so_at_the_same_step_in_all_runs() {
         trainer.add_hook_type::<Timer>(TimerOptions { duration, ..TimerOptions::default() })?;
         Ok((trainer, lab(&Engine::default()), data(4, 1)))
     });
-    let judgement = judgement.unwrap();
-    assert!(judgement.is_neutral(), "{judgement}");
-    assert_eq!(judgement.steps, 7, "a second for every batch");
+    let report = report.unwrap();
+    assert!(report.is_neutral(), "{report}");
+    assert_eq!(report.steps, 7, "a second for every batch");
 }

@@ -1,4 +1,4 @@
-//! A resumed run ends as the uninterrupted one would have.
+//! A resumed run has the same results as an uninterrupted one.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, SaveLast};
 use tenterhook::module::{Interval, SchedulerPlan};
-use tenterhook::moment::FixedClock;
+use tenterhook::run_context::FixedClock;
 use tenterhook::toy::Toy;
 use tenterhook::{
     HookResult, Key, LogOptions, Observer, Report, Settings, State, TrainBatchEnd, TrainEpochEnd,
     ValidationEnd, hook,
 };
 
+use crate::call_log::{CallLog, Recorder};
 use crate::lab::{Lab, LabData, LabStrategy, bits, data, epochs, trainer};
-use crate::tape::{Recorder, Tape};
 
 const SUM: Key<f64> = Key::new("sum");
 
@@ -24,7 +24,7 @@ const SUM: Key<f64> = Key::new("sum");
 struct Memory(Vec<f64>);
 
 impl Memory {
-    fn keep(&mut self, cx: &tenterhook::Moment<'_>, what: f64) {
+    fn keep(&mut self, cx: &tenterhook::RunContext<'_>, what: f64) {
         let drawn = cx.rng().uniform();
         self.0.extend([what, drawn]);
         cx.log("drawn", drawn);
@@ -58,7 +58,7 @@ impl Observer for Memory {
 struct Ended {
     bits: Vec<u32>,
     report: Report,
-    tape: Tape,
+    call_log: CallLog,
 }
 
 /// Three epochs of four batches, from the beginning or from a checkpoint.
@@ -69,27 +69,27 @@ fn run(
     root: &Path,
     from: Option<&Path>,
 ) -> Ended {
-    let tape = Tape::default();
+    let call_log = CallLog::default();
     // It stands still: what a run had taken before it was resumed is added to it.
     let clock = FixedClock(Duration::ZERO);
     let mut trainer = trainer(settings.clone())
         .with_checkpoints_in(root)
         .with_clock(clock)
-        .with_strategy(LabStrategy::new(&tape));
+        .with_strategy(LabStrategy::new(&call_log));
     if let Some(from) = from {
         trainer = trainer.restoring(from);
     }
     trainer.add_hook(Memory::default()).unwrap();
-    trainer.add_hook(Recorder::new("all", &tape)).unwrap();
+    trainer.add_hook(Recorder::new("all", &call_log)).unwrap();
     trainer.add_hook(Checkpoint::new(options.clone()).unwrap()).unwrap();
     let toy = Toy::default().with_scheduler(SchedulerPlan::every(Interval::Step));
-    let mut lab = Lab::new(toy, &tape).with_handler(|place, cx| {
+    let mut lab = Lab::new(toy, &call_log).with_handler(|place, cx| {
         if place == "training_step" {
             cx.log_with("index", cx.batch_index() as f64, LogOptions::EPOCH);
         }
     });
-    let report = trainer.fit(&mut lab, &mut LabData::new(data(4, validate), &tape)).unwrap();
-    Ended { bits: bits(&lab.toy), report, tape }
+    let report = trainer.fit(&mut lab, &mut LabData::new(data(4, validate), &call_log)).unwrap();
+    Ended { bits: bits(&lab.toy), report, call_log }
 }
 
 fn three_epochs() -> Settings {
@@ -181,21 +181,22 @@ fn from_the_end_of_the_last_epoch_only_the_ends_are_left() {
     let from = root.path().join("epoch=2-step=12");
     let resumed = run(&three_epochs(), &every_epoch(), 2, root.path(), Some(&from));
     assert_eq!(resumed.bits, whole.bits);
-    let places = resumed.tape.places("hook:all");
+    let places = resumed.call_log.places("hook:all");
     let began = places.iter().position(|place| *place == "on_train_start").unwrap();
     let left = ["on_train_start", "on_log", "on_checkpoint_saved", "on_train_end", "on_fit_end", "teardown"];
     assert_eq!(places[began..], left);
 }
 
 #[test]
-fn everybody_is_told_in_order_and_an_epoch_that_has_begun_does_not_begin_again() {
+fn all_receivers_get_events_in_order_and_a_begun_epoch_does_not_begin_again() {
     let root = tempfile::tempdir().unwrap();
     run(&three_epochs(), &every_step(), 1, root.path(), None);
     let elsewhere = tempfile::tempdir().unwrap();
     let from = root.path().join("epoch=1-step=6");
     let settings = Settings { num_sanity_val_steps: 2, ..three_epochs() };
     let resumed = run(&settings, &every_step(), 1, elsewhere.path(), Some(&from));
-    let rows: Vec<_> = resumed.tape.rows().into_iter().map(|(of, place)| format!("{of} {place}")).collect();
+    let rows: Vec<_> =
+        resumed.call_log.rows().into_iter().map(|(of, place)| format!("{of} {place}")).collect();
     let begun = rows.iter().position(|row| row == "hook:all on_train_batch_start").unwrap();
     let told: Vec<_> = rows[..begun].iter().filter(|row| !row.starts_with("data")).collect();
     assert_eq!(
@@ -221,7 +222,7 @@ fn everybody_is_told_in_order_and_an_epoch_that_has_begun_does_not_begin_again()
             "hook:all on_log",
         ]
     );
-    let count = |place| resumed.tape.places("hook:all").iter().filter(|at| **at == place).count();
+    let count = |place| resumed.call_log.places("hook:all").iter().filter(|at| **at == place).count();
     assert_eq!((count("on_train_epoch_start"), count("on_train_epoch_end")), (1, 2));
     assert_eq!(count("on_train_batch_start"), 6, "two of the second epoch, four of the third");
 }
@@ -231,13 +232,13 @@ fn an_evaluation_can_be_made_of_a_checkpoint() {
     let root = tempfile::tempdir().unwrap();
     let whole = run(&three_epochs(), &every_epoch(), 2, root.path(), None);
     let mut trainer = trainer(epochs(1)).restoring(root.path().join("epoch=2-step=12"));
-    let tape = Tape::default();
-    trainer.add_hook(Recorder::new("all", &tape)).unwrap();
-    let mut lab = Lab::new(Toy::default(), &tape);
+    let call_log = CallLog::default();
+    trainer.add_hook(Recorder::new("all", &call_log)).unwrap();
+    let mut lab = Lab::new(Toy::default(), &call_log);
     let report = trainer.validate(&mut lab, &mut data(4, 2)).unwrap();
     assert_eq!(bits(&lab.toy), whole.bits);
     assert!((report.metrics["val/loss"] - whole.report.metrics["val/loss"]).abs() < f64::EPSILON);
-    let places = tape.places("hook:all");
+    let places = call_log.places("hook:all");
     let expected =
         ["setup", "on_load_checkpoint", "load_state_dict", "on_checkpoint_loaded", "on_validation_start"];
     assert_eq!(places[..5], expected);

@@ -6,8 +6,8 @@ use tenterhook::{
     RunNotice, State, StepEnd, Tier, Trainer, Update, UpdateHook, closure, hook,
 };
 
+use crate::call_log::{CallLog, Recorder, SharedVec};
 use crate::lab::{bits, data, epochs, trainer};
-use crate::tape::{Recorder, Seen, Tape};
 
 /// A controller that does this at the end of one step.
 fn at_step(trainer: &mut Trainer, step: u64, act: impl Fn(&StepEnd<'_>) + Send + 'static) {
@@ -24,7 +24,7 @@ fn at_step(trainer: &mut Trainer, step: u64, act: impl Fn(&StepEnd<'_>) + Send +
 /// Counts steps, and keeps the count.
 struct Counting {
     count: u64,
-    seen: Seen<(u64, u64)>,
+    seen: SharedVec<(u64, u64)>,
 }
 
 #[hook]
@@ -39,8 +39,8 @@ impl Observer for Counting {
     }
 }
 
-fn counting(trainer: &mut Trainer) -> Seen<(u64, u64)> {
-    let seen = Seen::new();
+fn counting(trainer: &mut Trainer) -> SharedVec<(u64, u64)> {
+    let seen = SharedVec::new();
     trainer.add_hook(Counting { count: 0, seen: seen.clone() }).unwrap();
     seen
 }
@@ -82,7 +82,7 @@ fn a_disabled_hook_is_asked_for_its_state_all_the_same() {
 #[test]
 fn a_hook_can_disable_itself_and_others_can_see_it() {
     let mut trainer = trainer(epochs(1));
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let listed = seen.clone();
     trainer.add_hook(closure::on_step_end("shy", |cx| cx.hooks().disable("shy"))).unwrap();
     trainer
@@ -108,12 +108,12 @@ fn a_removed_hook_is_gone_and_its_name_is_free_again() {
 
 #[test]
 fn a_hook_that_is_added_gets_events_from_the_next_one_on() {
-    let tape = Tape::default();
+    let call_log = CallLog::default();
     let mut trainer = trainer(epochs(1));
-    let added = tape.clone();
+    let added = call_log.clone();
     at_step(&mut trainer, 2, move |cx| cx.hooks().add(Recorder::new("late", &added)));
     fit(&mut trainer, 3);
-    let places = tape.places("hook:late");
+    let places = call_log.places("hook:late");
     assert_eq!(places[..2], ["on_train_batch_end", "on_train_batch_start"]);
     assert_eq!(places.iter().filter(|place| **place == "on_step_end").count(), 1);
     assert_eq!(places.last(), Some(&"teardown"));
@@ -121,22 +121,22 @@ fn a_hook_that_is_added_gets_events_from_the_next_one_on() {
 
 #[test]
 fn a_late_user_hook_still_comes_before_the_built_in_ones() {
-    let tape = Tape::default();
+    let call_log = CallLog::default();
     let mut trainer = trainer(epochs(1));
-    trainer.add_hook(Recorder::new("built_in", &tape).with_tier(Tier::BuiltIn)).unwrap();
-    let added = tape.clone();
+    trainer.add_hook(Recorder::new("built_in", &call_log).with_tier(Tier::BuiltIn)).unwrap();
+    let added = call_log.clone();
     at_step(&mut trainer, 1, move |cx| cx.hooks().add(Recorder::new("late", &added)));
     fit(&mut trainer, 1);
-    assert_eq!(tape.sources("on_train_end"), ["hook:late", "hook:built_in"]);
+    assert_eq!(call_log.sources("on_train_end"), ["hook:late", "hook:built_in"]);
 }
 
 #[test]
-fn what_cannot_be_changed_is_noted_and_the_run_goes_on() {
+fn a_refused_change_of_the_hooks_is_noted_and_the_run_continues() {
     let mut trainer = trainer(epochs(1));
     counting(&mut trainer);
     at_step(&mut trainer, 1, |cx| {
         cx.hooks().disable("nobody");
-        cx.hooks().add(Counting { count: 0, seen: Seen::new() });
+        cx.hooks().add(Counting { count: 0, seen: SharedVec::new() });
     });
     let refused: Vec<_> = fit(&mut trainer, 2)
         .iter()
@@ -169,7 +169,7 @@ impl UpdateHook for Zero {
 fn an_update_hook_can_be_switched_from_inside_too() {
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(Zero).unwrap();
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let params = seen.clone();
     trainer
         .add_hook(closure::on_step_end("params", move |cx| {
@@ -194,15 +194,15 @@ fn an_observer_cannot_change_training_through_another_hook() {
     let refused = report.notices.iter().filter(|notice| matches!(notice, RunNotice::Refused(_)));
     let refused: Vec<_> = refused.map(ToString::to_string).collect();
     assert_eq!(refused.len(), 2);
-    assert!(refused[0].starts_with("observer `sly` asked for a change of update hook `zero`"), "{refused:?}");
+    assert!(refused[0].starts_with("observer `sly` requested a change of update hook `zero`"), "{refused:?}");
 }
 
 #[test]
 fn hooks_are_listed_as_they_stand() {
     let mut trainer = trainer(epochs(1));
-    trainer.add_hook(Recorder::new("b", &Tape::default()).with_tier(Tier::Monitor)).unwrap();
+    trainer.add_hook(Recorder::new("b", &CallLog::default()).with_tier(Tier::Monitor)).unwrap();
     let how = Registration { name: Some("a".into()), disabled: true, ..Registration::default() };
-    trainer.register(Counting { count: 0, seen: Seen::new() }, how).unwrap();
+    trainer.register(Counting { count: 0, seen: SharedVec::new() }, how).unwrap();
     let shown: Vec<_> = trainer
         .list_hooks()
         .into_iter()

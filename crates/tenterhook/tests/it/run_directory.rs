@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::run::ownership::{Signer, confirm};
-use tenterhook::run::{Ending, Entry, Line, Recorder, RunDirectoryPlan};
+use tenterhook::run::{CallEnd, JournalEntry, MetricsLine, Recorder, RunDirectoryPlan};
 use tenterhook::toy::Toy;
 use tenterhook::{BoxError, Decision, Outcome, RunError, RunNotice, Settings, TensorMap, Trainer, closure};
 
@@ -16,7 +16,7 @@ pub fn plan(root: &Path) -> RunDirectoryPlan {
         config: "task = \"toy\"\n".into(),
         task: Some("toy".into()),
         device: Some("cpu:7".into()),
-        signer: Signer::Nobody,
+        signer: Signer::None,
         ..RunDirectoryPlan::below(root.join("runs"))
     }
 }
@@ -141,7 +141,7 @@ fn without_a_configuration_the_settings_are_hashed() {
 }
 
 #[test]
-fn a_latest_that_cannot_be_replaced_is_told_and_the_run_goes_on() {
+fn a_latest_that_cannot_be_replaced_is_reported_and_the_run_continues() {
     let root = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(root.path().join("runs/latest/mine")).unwrap();
     let mut trainer = recorded(root.path(), epochs(1));
@@ -243,10 +243,10 @@ fn a_directory_that_cannot_be_made_ends_the_run_before_its_first_step() {
 struct FullDisk;
 
 impl Recorder for FullDisk {
-    fn metrics(&mut self, _: &Line<'_>) -> Result<(), BoxError> {
+    fn metrics(&mut self, _: &MetricsLine<'_>) -> Result<(), BoxError> {
         Err("the disk is full".into())
     }
-    fn happened(&mut self, _: Entry) -> Result<(), BoxError> {
+    fn event(&mut self, _: JournalEntry) -> Result<(), BoxError> {
         Err("the disk is full".into())
     }
     fn weights(&mut self, _: &TensorMap) -> Result<(), BoxError> {
@@ -255,7 +255,7 @@ impl Recorder for FullDisk {
     fn flush(&mut self) -> Result<(), BoxError> {
         Err("the disk is full".into())
     }
-    fn end(&mut self, _: &Ending<'_>) -> Result<(), BoxError> {
+    fn end(&mut self, _: &CallEnd<'_>) -> Result<(), BoxError> {
         Err("the disk is full".into())
     }
     fn lost(&self) -> u64 {
@@ -264,7 +264,7 @@ impl Recorder for FullDisk {
 }
 
 #[test]
-fn what_cannot_be_written_is_told_once_stops_no_training_and_is_an_error_at_its_end() {
+fn a_write_error_is_reported_once_and_fails_the_call_at_its_end() {
     let mut toy = Toy::default();
     let error = trainer(Settings { log_every_n_steps: 1, ..epochs(2) })
         .with_recorder(FullDisk)
@@ -277,7 +277,7 @@ fn what_cannot_be_written_is_told_once_stops_no_training_and_is_an_error_at_its_
     assert!(matches!(report.outcome, Outcome::Failed { .. }), "{:?}", report.outcome);
     assert_eq!((report.progress.epochs_done, report.lines_lost), (2, 7));
     let told: Vec<_> = report.notices.iter().map(RunNotice::to_string).collect();
-    assert_eq!(told, ["the disk is full; the run goes on, and what cannot be written is counted"]);
+    assert_eq!(told, ["the disk is full; the run continues, and lost lines are counted"]);
     let mut alone = Toy::default();
     trainer(epochs(2)).fit(&mut alone, &mut data(4, 1)).unwrap();
     assert_eq!(bits(&toy), bits(&alone));
@@ -296,7 +296,7 @@ fn a_run_that_is_written_down_computes_the_same_as_one_that_is_not() {
 fn introductions(make: impl Fn(Trainer) -> Trainer, settings: Settings) -> (String, Vec<String>) {
     let (sender, told) = std::sync::mpsc::channel();
     let mut trainer = make(Trainer::new(settings).unwrap()).with_notices(move |notice| {
-        if let RunNotice::Began(introduction) = notice {
+        if let RunNotice::Started(introduction) = notice {
             sender.send(introduction.to_string()).unwrap();
         }
     });
@@ -316,7 +316,7 @@ fn a_plain_trainer_says_which_run_it_is_unless_that_is_turned_off() {
         assert!(told[0].contains(part), "{part}: {}", told[0]);
     }
     assert!(introductions(Trainer::without_introduction, epochs(1)).1.is_empty());
-    let dry = Settings { fast_dev_run: tenterhook::settings::Switch(1), ..epochs(1) };
+    let dry = Settings { fast_dev_run: tenterhook::settings::FastDevRun(1), ..epochs(1) };
     assert!(introductions(|trainer| trainer, dry).1.is_empty(), "a dry run is none to look for later");
 }
 
@@ -349,7 +349,7 @@ fn a_trainer_of_a_configuration_keeps_its_signed_run_below_runs_dir() {
     let config = tenterhook::config::Config::read(&file).unwrap();
     let registry = tenterhook::registry::Registry::default();
     let mut dry = config.clone();
-    (dry.trainer.fast_dev_run, dry.runs_dir) = (tenterhook::settings::Switch(1), root.join("none"));
+    (dry.trainer.fast_dev_run, dry.runs_dir) = (tenterhook::settings::FastDevRun(1), root.join("none"));
     dry.trainer(&registry).unwrap().fit(&mut Toy::default(), &mut data(1, 1)).unwrap();
     assert!(!root.join("none").exists());
     let evaluation = RunDirectoryPlan { for_evaluations: true, ..config.run_directory() };

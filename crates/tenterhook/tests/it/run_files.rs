@@ -1,4 +1,4 @@
-//! `metrics.jsonl` and `events.jsonl`: what stands on which line.
+//! The lines of `metrics.jsonl` and `events.jsonl`.
 
 use std::path::Path;
 
@@ -7,9 +7,9 @@ use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::toy::Toy;
 use tenterhook::{Decision, Phase, Settings, closure};
 
+use crate::call_log::CallLog;
 use crate::lab::{Lab, data, epochs};
 use crate::run_directory::{latest, recorded};
-use crate::tape::Tape;
 
 fn lines(root: &Path, file: &str) -> Vec<Value> {
     let text = std::fs::read_to_string(latest(root).join(file)).unwrap();
@@ -54,7 +54,7 @@ fn a_line_holds_what_was_logged_since_the_last_one() {
 }
 
 #[test]
-fn what_hooks_and_module_log_in_one_event_stands_on_one_line() {
+fn values_that_hooks_and_module_log_in_one_event_share_a_line() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), Settings { log_every_n_steps: 0, ..epochs(1) });
     trainer.add_hook(closure::on_fit_start("early", |cx| cx.log("early", 0.0))).unwrap();
@@ -62,7 +62,7 @@ fn what_hooks_and_module_log_in_one_event_stands_on_one_line() {
     trainer.add_hook(closure::on_train_batch_end("late", |cx| cx.log("at_batch_end", 2.0))).unwrap();
     trainer.add_hook(closure::on_validation_end("judge", |cx| cx.log("judged", 3.0))).unwrap();
     trainer.add_hook(closure::on_train_end("last", |cx| cx.log("at_the_end", 4.0))).unwrap();
-    let mut lab = Lab::new(Toy::default(), &Tape::default()).with_handler(|place, cx| match place {
+    let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_handler(|place, cx| match place {
         "on_train_batch_end" => cx.log("by_module", 5.0),
         "on_train_epoch_end" => cx.log("by_module_at_epoch_end", 6.0),
         _ => {}
@@ -118,7 +118,7 @@ fn numbers_that_json_lacks_are_written_in_words() {
 }
 
 #[test]
-fn an_evaluation_after_training_goes_on_in_the_same_files() {
+fn an_evaluation_after_training_continues_the_same_files() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), epochs(1));
     let mut toy = Toy::default();
@@ -215,7 +215,7 @@ fn a_checkpoint_that_makes_way_is_an_event() {
 }
 
 #[test]
-fn a_resumed_run_says_what_it_goes_on_from() {
+fn a_resumed_run_records_its_checkpoint() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), epochs(1));
     trainer.add_hook(Checkpoint::new(CheckpointOptions::default()).unwrap()).unwrap();

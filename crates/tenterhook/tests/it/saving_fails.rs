@@ -1,4 +1,4 @@
-//! Saves that fail, and saves that a kill leaves half done: nothing older is lost, and whoever goes on finishes them.
+//! Failed and interrupted saves: no older checkpoint is lost, and the resume finishes an interrupted save.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use tenterhook::settings::OnSaveError;
 use tenterhook::toy::Toy;
 use tenterhook::{Decision, Report, Request, RunError, RunNotice, SaveRequest, Settings, Trainer, closure};
 
+use crate::call_log::{CallLog, SharedVec};
 use crate::lab::{Lab, data, epochs, trainer};
 use crate::run_directory::plan;
-use crate::tape::{Seen, Tape};
 
 fn names(root: &Path) -> Vec<String> {
     let mut names: Vec<_> = list(root).unwrap().into_iter().map(|listed| listed.name).collect();
@@ -24,7 +24,7 @@ fn saving(options: CheckpointOptions) -> Checkpoint {
     Checkpoint::new(options).expect("options that fit")
 }
 
-/// A file stands where the directory was; so nothing can be written there, not even by root.
+/// Puts a file in the place of the directory, so that even root cannot write there.
 fn block(root: &Path) {
     fs::rename(root, root.with_extension("away")).unwrap();
     fs::write(root, "").unwrap();
@@ -38,7 +38,7 @@ fn unblock(root: &Path) {
 /// Three epochs of two steps; what the second saves cannot be written. What there was in between is returned, too.
 fn second_fails(root: &Path, settings: Settings) -> (Result<Report, RunError>, Vec<Vec<String>>) {
     let mut trainer = trainer(settings).with_checkpoints_in(root);
-    let (place, seen) = (root.to_owned(), Seen::new());
+    let (place, seen) = (root.to_owned(), SharedVec::new());
     let between = seen.clone();
     trainer
         .add_hook(closure::on_train_epoch_start("in_the_way", move |cx| match cx.epoch {
@@ -61,14 +61,14 @@ fn root() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn with_warn_it_is_told_and_what_was_to_be_replaced_stays_until_a_later_one_is_durable() {
+fn with_warn_a_failed_save_is_a_notice_and_older_checkpoints_stay_until_a_later_one_is_durable() {
     let (_above, root) = root();
     let settings = Settings { on_save_error: OnSaveError::Warn, ..epochs(3) };
     let (fitted, between) = second_fails(&root, settings);
     let told: Vec<_> = fitted.unwrap().notices.iter().map(RunNotice::to_string).collect();
     let unsaved = told.iter().filter(|notice| notice.contains("epoch=1-step=4")).collect::<Vec<_>>();
     assert_eq!(unsaved.len(), 1, "{told:?}");
-    assert!(unsaved[0].ends_with("the run goes on, and older checkpoints stay"), "{unsaved:?}");
+    assert!(unsaved[0].ends_with("the run continues, and older checkpoints are kept"), "{unsaved:?}");
     assert_eq!(between, [["epoch=0-step=2"]]);
     assert_eq!(names(&root), ["epoch=2-step=6"], "it made way in the end");
 }
@@ -129,7 +129,7 @@ fn of_several_saves_that_fail_the_first_ends_the_run_and_the_others_are_listed()
 }
 
 fn run(root: &Path, resume: bool) -> Trainer {
-    let resume = resume.then(|| RunLock::take(root.join("runs/the-run")).unwrap());
+    let resume = resume.then(|| RunLock::acquire(root.join("runs/the-run")).unwrap());
     let directory = RunDirectoryPlan { id: Some("the-run".into()), resume, ..plan(root) };
     let mut trainer = trainer(epochs(3)).with_run_directory(directory);
     trainer
@@ -147,7 +147,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn what_a_kill_kept_a_save_from_removing_and_linking_is_done_by_whoever_goes_on() {
+fn removals_and_links_that_a_kill_prevented_are_finished_by_the_resume() {
     let root = tempfile::tempdir().unwrap();
     let checkpoints = root.path().join("runs/the-run/checkpoints");
     let (of_first, kept) = (checkpoints.clone(), root.path().join("kept"));
@@ -194,7 +194,7 @@ fn a_resumed_run_that_fails_before_it_has_come_to_where_it_was_saves_nothing() {
     assert!(newest.ends_with("emergency-epoch=1-step=3"), "{before:?}");
     for event in ["fit", "train"] {
         let mut trainer = run(root.path(), true).restoring(&newest).accepting_other_hooks();
-        let fails = |_: &tenterhook::Moment<'_>| -> tenterhook::HookResult { Err("no luck".into()) };
+        let fails = |_: &tenterhook::RunContext<'_>| -> tenterhook::HookResult { Err("no luck".into()) };
         let how = tenterhook::Registration {
             policy: Some(tenterhook::Policy::ABORT),
             ..tenterhook::Registration::default()
@@ -221,11 +221,11 @@ fn a_panic_on_the_thread_that_writes_is_a_save_that_failed_and_has_the_way_to_it
         let settings = Settings { background_saves, debug: true, ..epochs(1) };
         let mut trainer = trainer(settings).with_checkpoints_in(&root);
         trainer.add_hook(saving(CheckpointOptions::default())).unwrap();
-        let mut lab = Lab::new(Toy::default(), &Tape::default()).torn();
+        let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_failing_snapshot();
         let error = trainer.fit(&mut lab, &mut data(2, 0)).unwrap_err();
         let RunError::Failed { failure, .. } = error else { panic!("{error}") };
         assert_eq!((failure.place, failure.panicked), ("save", true), "{failure}");
-        assert!(failure.to_string().contains("torn in two"), "{failure}");
+        assert!(failure.to_string().contains("the snapshot panics"), "{failure}");
         let trace = failure.trace.unwrap().to_string();
         assert!(trace.contains("snapshot"), "{trace}");
         assert_eq!(names(&root), Vec::<String>::new());

@@ -10,16 +10,16 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tenterhook::config::{Resolved, Sources};
+use tenterhook::config::{Config, Sources};
 use tenterhook::module::{Horizon, Optimization};
-use tenterhook::moment::FixedClock;
 use tenterhook::optim::{
-    Engine, NamedOptimizer, OptimizerOptions, OptimizerSet, OptimizerTable, ParamFacts, Recipe, SavedState,
-    SchedulerTable, StateParts, Update,
+    BuiltInOptimizer, Engine, OptimizerFactory, OptimizerOptions, OptimizerSet, OptimizerTable, ParamInfo,
+    SavedState, SchedulerTable, StateParts, Update,
 };
 use tenterhook::registry::Registry;
-use tenterhook::schedule::{Cosine, Scheduler, Tick};
-use tenterhook::task::{AnyTask, Build, Problem, Task};
+use tenterhook::run_context::FixedClock;
+use tenterhook::schedule::{Cosine, ScheduleStep, Scheduler};
+use tenterhook::task::{AnyTask, BuildContext, Problem, Task};
 use tenterhook::tensor::ReadScalar;
 use tenterhook::toy::{ToyBatch, ToyData};
 use tenterhook::{
@@ -84,13 +84,13 @@ impl Engine for Vectors {
     type Tensor = TensorBytes;
     type Gradients = NamedTensors;
 
-    fn optimizers() -> Vec<NamedOptimizer<Vectors>> {
-        vec![NamedOptimizer::new::<Descent>("descent")]
+    fn optimizers() -> Vec<BuiltInOptimizer<Vectors>> {
+        vec![BuiltInOptimizer::new::<Descent>("descent")]
     }
 
-    fn gradients(&self, params: Vec<ParamFacts>) -> NamedTensors {
+    fn gradients(&self, params: Vec<ParamInfo>) -> NamedTensors {
         let zeros = |shape: &[usize]| vec![0.0; shape.iter().product()];
-        params.into_iter().fold(NamedTensors::default(), |all, ParamFacts { name, shape, .. }| {
+        params.into_iter().fold(NamedTensors::default(), |all, ParamInfo { name, shape, .. }| {
             let values = zeros(&shape);
             all.with(name, shape, values)
         })
@@ -109,7 +109,7 @@ impl Engine for Vectors {
         saved: &mut SavedState<'_>,
     ) -> Result<Option<Vec<f32>>, BoxError> {
         let name = format!("{parameter}.velocity");
-        saved.used(&name);
+        saved.mark_used(&name);
         Ok(saved.tensor(&name).map(TensorBytes::to_f32).ok().transpose()?)
     }
 }
@@ -118,7 +118,7 @@ impl Engine for Vectors {
 struct Plane {
     params: NamedTensors,
     optimizers: OptimizerSet<Vectors>,
-    recipe: Recipe<Vectors>,
+    optimizer_factory: OptimizerFactory<Vectors>,
 }
 
 #[derive(Clone)]
@@ -184,8 +184,8 @@ impl Module for Plane {
     tenterhook::optimizer_set_methods! { optimizers }
 
     fn configure_optimizers(&mut self, horizon: Horizon) -> ModuleResult<Optimization> {
-        let params = ParamFacts::of(&self.params);
-        self.optimizers.configure(self.recipe.optimizers()?, &params, horizon)
+        let params = ParamInfo::of(&self.params);
+        self.optimizers.configure(self.optimizer_factory.optimizers()?, &params, horizon)
     }
 
     fn backward(&mut self, loss: &Loss, divide_by: f64) -> ModuleResult {
@@ -262,9 +262,12 @@ impl Task for PlaneTask {
          [[hooks]]\nuse = \"checkpoint\"\nevery_n_train_steps = 1\nsave_top_k = -1\n"
     }
 
-    fn build(&self, options: Options, build: &Build<'_>) -> Result<(Plane, ToyData), Vec<Problem>> {
-        let recipe = Recipe::new(options.optimizer, options.schedulers, build.registry)?;
-        Ok((Plane { params: start(), optimizers: OptimizerSet::new(Vectors), recipe }, ToyData::default()))
+    fn build(&self, options: Options, build: &BuildContext<'_>) -> Result<(Plane, ToyData), Vec<Problem>> {
+        let optimizer_factory = OptimizerFactory::new(options.optimizer, options.schedulers, build.registry)?;
+        Ok((
+            Plane { params: start(), optimizers: OptimizerSet::new(Vectors), optimizer_factory },
+            ToyData::default(),
+        ))
     }
 
     fn show(&self, (): &()) -> Vec<Value> {
@@ -276,7 +279,7 @@ fn tasks() -> Vec<Box<dyn AnyTask>> {
     vec![Box::new(PlaneTask)]
 }
 
-fn resolve(sets: &[&str], registry: &Registry) -> Result<Resolved, String> {
+fn resolve(sets: &[&str], registry: &Registry) -> Result<Config, String> {
     let sets = sets.iter().map(|set| (*set).to_owned()).collect();
     let sources = Sources { sets, ..Sources::default() };
     sources.resolve(&tasks(), registry).map_err(|error| error.to_string())
@@ -314,7 +317,7 @@ fn by_hand() -> NamedTensors {
                 continue;
             }
             gradients.clip(&[0, 1], ClipRule::Norm(0.5));
-            let factor = cosine.factor(Tick { count: step, of: steps, metric: None }).unwrap();
+            let factor = cosine.factor(ScheduleStep { count: step, total: steps, metric: None }).unwrap();
             for index in 0..2 {
                 let (lr, gradient) = ((lrs[index] * factor) as f32, gradients.at(index).to_vec());
                 params
@@ -327,7 +330,7 @@ fn by_hand() -> NamedTensors {
 }
 
 #[test]
-fn groups_schedule_clipping_and_accumulation_come_to_the_same_bits_as_plain_loops() {
+fn groups_schedules_clipping_and_accumulation_equal_plain_loops_to_the_bit() {
     let root = tempfile::tempdir().unwrap();
     let trained = train(&[], &Registry::default(), root.path(), None);
     for (name, shape, values) in by_hand().iter() {
@@ -351,7 +354,7 @@ fn a_resumed_run_ends_up_with_the_same_bits() {
 
 #[test]
 fn gradients_are_saved_and_loaded_by_name() {
-    let build = Build { device: "cpu", seed: 0, registry: &Registry::default(), allow_large: false };
+    let build = BuildContext { device: "cpu", seed: 0, registry: &Registry::default(), allow_large: false };
     let mut data = ToyData::default();
     let batch = data.loaders(Split::Train).unwrap().remove(0).next().unwrap().unwrap();
     let [mut first, mut second] = [(); 2].map(|()| {
@@ -403,7 +406,7 @@ fn with_signs() -> Registry {
 }
 
 #[test]
-fn an_optimizer_of_the_users_own_trains_from_a_configuration_and_explains_itself() {
+fn a_user_defined_optimizer_trains_from_a_configuration() {
     let (root, registry) = (tempfile::tempdir().unwrap(), with_signs());
     let sets = [
         "optimizer.use=signs",
@@ -424,7 +427,7 @@ fn an_optimizer_of_the_users_own_trains_from_a_configuration_and_explains_itself
 }
 
 #[test]
-fn what_is_wrong_with_an_optimizer_is_said_with_its_key_and_the_nearest_name() {
+fn an_optimizer_error_names_its_key_and_the_nearest_name() {
     let registry = with_signs();
     let refused = |sets: &[&str]| {
         let resolved = match resolve(sets, &registry) {

@@ -4,9 +4,9 @@ use tenterhook::module::{Interval, SchedulerPlan};
 use tenterhook::toy::Toy;
 use tenterhook::{Decision, Progress, Report, Settings, StepOutput, Trainer, closure};
 
+use crate::call_log::{CallLog, Recorder, SharedVec};
 use crate::lab::{Lab, data, epochs, trainer};
 use crate::line::{Batches, Line, Points, first, points, second, third};
-use crate::tape::{Recorder, Seen, Tape};
 
 type Say = fn() -> Decision;
 
@@ -49,11 +49,11 @@ fn skip_second(trainer: &mut Trainer, skip: Skip) {
 #[test]
 fn a_skipped_batch_makes_no_step_of_any_kind() {
     for skip in SKIPS {
-        let tape = Tape::default();
+        let call_log = CallLog::default();
         let mut trainer = trainer(epochs(1));
-        trainer.add_hook(Recorder::new("all", &tape)).unwrap();
+        trainer.add_hook(Recorder::new("all", &call_log)).unwrap();
         skip_second(&mut trainer, skip);
-        let losses = Seen::new();
+        let losses = SharedVec::new();
         let seen = losses.clone();
         trainer
             .add_hook(closure::on_train_batch_end("losses", move |cx| {
@@ -61,12 +61,12 @@ fn a_skipped_batch_makes_no_step_of_any_kind() {
             }))
             .unwrap();
         let toy = Toy::default().with_scheduler(SchedulerPlan::every(Interval::Step));
-        let mut lab = Lab::new(toy, &tape).with_step(move |lab, batch, cx| {
+        let mut lab = Lab::new(toy, &call_log).with_step(move |lab, batch, cx| {
             let none = skip == Skip::NoLoss && cx.batch_index() == 1;
             Ok(if none { StepOutput::NoLoss } else { StepOutput::Loss(lab.toy.loss(batch)) })
         });
         let report = trainer.fit(&mut lab, &mut data(3, 0)).unwrap();
-        let count = |source, place| tape.places(source).iter().filter(|at| **at == place).count();
+        let count = |source, place| call_log.places(source).iter().filter(|at| **at == place).count();
         assert_eq!(report.progress.step, 2, "{skip:?}");
         assert_eq!(count("module", "optimizer_step"), 2, "{skip:?}");
         assert_eq!(count("module", "lr_scheduler_step"), 2, "{skip:?}");
@@ -88,7 +88,7 @@ fn fitted(mut trainer: Trainer, train: Vec<Points>) -> (f32, Report) {
 }
 
 #[test]
-fn training_goes_on_as_if_the_skipped_batch_had_not_been() {
+fn training_continues_as_if_the_skipped_batch_did_not_exist() {
     let (expected, _) = fitted(trainer(epochs(1)), vec![first(), third()]);
     for skip in SKIPS {
         let mut trainer = trainer(epochs(1));

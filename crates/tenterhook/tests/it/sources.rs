@@ -4,27 +4,27 @@ use std::path::Path;
 
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::toy::Toy;
-use tenterhook::{Event, Part, Settings, Source, Tier, Trainer, closure, sources};
+use tenterhook::{Event, EventReceiver, HookGroup, Settings, Tier, Trainer, closure, sources};
 
+use crate::call_log::{CallLog, Recorder};
 use crate::lab::{Lab, LabData, LabStrategy, data, trainer};
-use crate::tape::{Recorder, Tape};
 
 /// A trainer with two recording hooks, one of them a monitor, and a checkpoint.
-fn recorded(tape: &Tape, checkpoints: &Path) -> (Trainer, Lab, LabData) {
+fn recorded(call_log: &CallLog, checkpoints: &Path) -> (Trainer, Lab, LabData) {
     let settings = Settings { max_epochs: Some(2), ..Settings::default() };
     let mut trainer =
-        trainer(settings).with_checkpoints_in(checkpoints).with_strategy(LabStrategy::new(tape));
-    trainer.add_hook(Recorder::new("monitor", tape).with_tier(Tier::Monitor)).unwrap();
-    trainer.add_hook(Recorder::new("user", tape)).unwrap();
+        trainer(settings).with_checkpoints_in(checkpoints).with_strategy(LabStrategy::new(call_log));
+    trainer.add_hook(Recorder::new("monitor", call_log).with_tier(Tier::Monitor)).unwrap();
+    trainer.add_hook(Recorder::new("user", call_log)).unwrap();
     let options = CheckpointOptions { save_top_k: Some(-1), ..CheckpointOptions::default() };
     trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();
-    (trainer, Lab::new(Toy::default(), tape), LabData::new(data(2, 1), tape))
+    (trainer, Lab::new(Toy::default(), call_log), LabData::new(data(2, 1), call_log))
 }
 
 type Run = fn(Trainer, Lab, LabData, &Path);
 
 /// All four entries, a resumed run and one that fails.
-fn traces() -> Vec<(&'static str, Tape)> {
+fn traces() -> Vec<(&'static str, CallLog)> {
     let checkpoints = tempfile::tempdir().unwrap();
     let runs: [(&'static str, Run); 7] = [
         ("fit", |mut trainer, mut module, mut data, _| {
@@ -50,28 +50,28 @@ fn traces() -> Vec<(&'static str, Tape)> {
             trainer.fit(&mut module, &mut data).unwrap();
         }),
         ("a fit that fails", |mut trainer, mut module, mut data, _| {
-            module.tape.fails_at("module", "backward");
+            module.call_log.fails_at("module", "backward");
             trainer.fit(&mut module, &mut data).unwrap_err();
         }),
     ];
     let traces = runs.into_iter().map(|(name, run)| {
-        let tape = Tape::default();
-        let (trainer, module, data) = recorded(&tape, checkpoints.path());
+        let call_log = CallLog::default();
+        let (trainer, module, data) = recorded(&call_log, checkpoints.path());
         run(trainer, module, data, checkpoints.path());
-        (name, tape)
+        (name, call_log)
     });
     traces.collect()
 }
 
-/// The published order of one event, in the words of the tape.
+/// The published order of one event, in the words of the call log.
 fn published(event: Event) -> Vec<String> {
-    let names = event.sources().iter().flat_map(|source| match source {
-        Source::Data => &["data"][..],
-        Source::Module => &["module"],
-        Source::Strategy => &["strategy"],
-        Source::Hooks(Part::All) => &["hook:user", "hook:monitor"],
-        Source::Hooks(Part::BeforeModule) => &["hook:user"],
-        Source::Hooks(Part::Monitors) => &["hook:monitor"],
+    let names = event.receivers().iter().flat_map(|source| match source {
+        EventReceiver::Data => &["data"][..],
+        EventReceiver::Module => &["module"],
+        EventReceiver::Strategy => &["strategy"],
+        EventReceiver::Hooks(HookGroup::All) => &["hook:user", "hook:monitor"],
+        EventReceiver::Hooks(HookGroup::BeforeModule) => &["hook:user"],
+        EventReceiver::Hooks(HookGroup::Monitors) => &["hook:monitor"],
     });
     names.map(|name| (*name).to_owned()).collect()
 }
@@ -83,8 +83,8 @@ fn every_event_reaches_the_published_sources_in_the_published_order() {
     for event in Event::ALL.iter().filter(|event| **event != Event::Notice) {
         let order = published(*event);
         let mut fired = 0;
-        for (run, tape) in &traces {
-            for round in tape.sources(event.handler()).chunks(order.len()) {
+        for (run, call_log) in &traces {
+            for round in call_log.sources(event.handler()).chunks(order.len()) {
                 assert_eq!(round, order, "{event} in {run}");
                 fired += 1;
             }
@@ -96,8 +96,8 @@ fn every_event_reaches_the_published_sources_in_the_published_order() {
 #[test]
 fn the_receivers_of_the_plan_are_those_of_the_trace() {
     let checkpoints = tempfile::tempdir().unwrap();
-    let tape = Tape::default();
-    let (mut trainer, mut module, mut data) = recorded(&tape, checkpoints.path());
+    let call_log = CallLog::default();
+    let (mut trainer, mut module, mut data) = recorded(&call_log, checkpoints.path());
     let planned = |trainer: &Trainer, event| -> Vec<String> {
         let receivers = sources::receivers(event, trainer.hooks());
         receivers.into_iter().map(|one| one.source).filter(|name| name != "hook:checkpoint").collect()
@@ -109,7 +109,7 @@ fn the_receivers_of_the_plan_are_those_of_the_trace() {
     trainer.fit(&mut module, &mut data).unwrap();
     let receivers = planned(&trainer, Event::StepEnd);
     assert_eq!(receivers, ["hook:monitor", "module"]);
-    for step in tape.sources("on_step_end").chunks(receivers.len()) {
+    for step in call_log.sources("on_step_end").chunks(receivers.len()) {
         assert_eq!(step, receivers);
     }
 }

@@ -5,13 +5,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenterhook::data::{Batches, Dataset, Loading, Sample};
+use tenterhook::data::{Batches, DataLoaders, Dataset, Sample};
 use tenterhook::toy::{Toy, ToyBatch};
 use tenterhook::{BoxError, Loader, RunNotice, Settings, Split, TimeSpan, Trainer};
 
+use crate::call_log::SharedVec;
 use crate::lab::epochs;
 use crate::run_directory::{latest, plan};
-use crate::tape::Seen;
 
 /// Far longer than anybody waits here, so that a test ends when the notice never comes.
 const NEVER: Duration = Duration::from_mins(1);
@@ -91,10 +91,10 @@ type Told = (String, bool);
 
 /// Trains on this data until it was told so often that training waits; what was told.
 fn told_of(
-    data: impl FnOnce(Gate) -> Loading<ToyBatch>,
+    data: impl FnOnce(Gate) -> DataLoaders<ToyBatch>,
     times: usize,
 ) -> (Vec<Told>, Vec<Told>, tempfile::TempDir) {
-    let (root, told, (open, gate)) = (tempfile::tempdir().unwrap(), Seen::new(), Gate::new());
+    let (root, told, (open, gate)) = (tempfile::tempdir().unwrap(), SharedVec::new(), Gate::new());
     let settings = Settings { stall_warning: TimeSpan(Duration::from_millis(20)), ..epochs(1) };
     let (tell, mut stalls) = (told.clone(), 0);
     let mut trainer =
@@ -108,9 +108,9 @@ fn told_of(
         });
     let report = trainer.fit(&mut Toy::default(), &mut data(gate)).unwrap();
     assert!(report.notices.iter().any(|notice| matches!(notice, RunNotice::Stalled { over: true, .. })));
-    let happened = tenterhook::run::Run::read(latest(root.path())).unwrap().happenings().unwrap();
+    let happened = tenterhook::run::Run::read(latest(root.path())).unwrap().event_log().unwrap();
     let written = happened.entries.iter().filter_map(|entry| match &entry.what {
-        tenterhook::run::Happening::Stall { loader, seconds, over } => {
+        tenterhook::run::JournalEvent::Stall { loader, seconds, over } => {
             assert!(*seconds >= 0.02, "{seconds}");
             Some((loader.clone(), *over))
         }
@@ -127,7 +127,7 @@ fn expected(loader: &str, times: usize) -> Vec<Told> {
 #[test]
 fn a_loader_that_blocks_training_is_named_while_it_does_and_again_when_that_has_doubled() {
     let blocking = |gate: Gate| {
-        let data = Loading::new().train(other("quick"));
+        let data = DataLoaders::new().train(other("quick"));
         data.make(Split::Train, move || Ok(Blocking::new("blocking", &gate)))
     };
     let (told, written, _root) = told_of(blocking, 3);
@@ -138,14 +138,14 @@ fn a_loader_that_blocks_training_is_named_while_it_does_and_again_when_that_has_
 #[test]
 fn a_loader_whose_threads_do_not_deliver_is_named() {
     let slow =
-        |gate| Loading::new().train(Batches::new("slow", Slow(gate), |_| Ok(batch())).size(1).threads(2));
+        |gate| DataLoaders::new().train(Batches::new("slow", Slow(gate), |_| Ok(batch())).size(1).threads(2));
     assert_eq!(told_of(slow, 1).0, expected("slow", 1));
 }
 
 #[test]
 fn a_loader_that_keeps_a_validation_waiting_is_named() {
     let blocking = |gate: Gate| {
-        let data = Loading::new().train(other("quick")).validate(other("also quick"));
+        let data = DataLoaders::new().train(other("quick")).validate(other("also quick"));
         data.make(Split::Validate, move || Ok(Blocking::new("judges", &gate)))
     };
     assert_eq!(told_of(blocking, 1).0, expected("judges", 1));
@@ -155,7 +155,7 @@ fn a_loader_that_keeps_a_validation_waiting_is_named() {
 fn a_loader_that_cannot_begin_is_named_too() {
     for split in [Split::Train, Split::Validate] {
         let blocking = |gate: Gate| {
-            let data = Loading::new().train(other("quick")).validate(other("also quick"));
+            let data = DataLoaders::new().train(other("quick")).validate(other("also quick"));
             data.make(split, move || Ok(Blocking { at_once: true, ..Blocking::new("opens", &gate) }))
         };
         let (told, written, _root) = told_of(blocking, 1);
@@ -164,8 +164,8 @@ fn a_loader_that_cannot_begin_is_named_too() {
 }
 
 #[test]
-fn without_a_stall_warning_nobody_is_told() {
-    let told = Seen::new();
+fn without_a_stall_warning_nothing_is_reported() {
+    let told = SharedVec::new();
     let (tell, settings) = (told.clone(), Settings { stall_warning: TimeSpan(Duration::ZERO), ..epochs(1) });
     let mut trainer = Trainer::new(settings)
         .unwrap()
@@ -175,7 +175,7 @@ fn without_a_stall_warning_nobody_is_told() {
         std::thread::sleep(Duration::from_millis(20));
         Ok(batch())
     };
-    let mut data = Loading::new().train(Batches::new("slow", vec![(); 2], pause).size(1));
+    let mut data = DataLoaders::new().train(Batches::new("slow", vec![(); 2], pause).size(1));
     trainer.fit(&mut Toy::default(), &mut data).unwrap();
     assert_eq!(told.take(), Vec::<String>::new());
 }

@@ -4,15 +4,15 @@ use tenterhook::module::{Interval, SchedulerPlan};
 use tenterhook::toy::Toy;
 use tenterhook::{Decision, HookResult, HookSpec, Observer, Settings, StepEnd, closure, hook};
 
+use crate::call_log::{CallLog, Recorder, SharedVec};
 use crate::lab::{Lab, data, epochs, trainer};
 use crate::line::{Batches, Line, points};
-use crate::tape::{Recorder, Seen, Tape};
 
 #[test]
 fn the_first_step_is_one_and_ends_before_the_batch_that_completed_it() {
     let settings = Settings { accumulate_grad_batches: 2, ..epochs(1) };
     let mut trainer = trainer(settings);
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let (step, start, end) = (seen.clone(), seen.clone(), seen.clone());
     trainer
         .add_hook(closure::on_train_batch_start("start", move |cx| start.push(("start", cx.step))))
@@ -36,7 +36,7 @@ fn the_first_step_is_one_and_ends_before_the_batch_that_completed_it() {
 #[test]
 fn it_shows_the_rate_that_the_update_used_and_the_next_one() {
     let mut trainer = trainer(epochs(1));
-    let rates = Seen::new();
+    let rates = SharedVec::new();
     let seen = rates.clone();
     trainer.add_hook(closure::on_step_end("rates", move |cx| seen.push((cx.lr, cx.next_lr)))).unwrap();
     let mut toy = Toy::default().with_scheduler(SchedulerPlan::every(Interval::Step));
@@ -48,7 +48,7 @@ fn it_shows_the_rate_that_the_update_used_and_the_next_one() {
 #[test]
 fn a_scheduler_per_epoch_shows_at_the_last_step_of_the_epoch() {
     let mut trainer = trainer(epochs(2));
-    let rates = Seen::new();
+    let rates = SharedVec::new();
     let seen = rates.clone();
     trainer.add_hook(closure::on_step_end("rates", move |cx| seen.push((cx.lr, cx.next_lr)))).unwrap();
     let mut toy = Toy::default().with_scheduler(SchedulerPlan::every(Interval::Epoch));
@@ -59,7 +59,7 @@ fn a_scheduler_per_epoch_shows_at_the_last_step_of_the_epoch() {
 
 #[test]
 fn a_scheduler_on_a_plateau_per_step_steps_when_the_optimizer_has() {
-    let tape = Tape::default();
+    let call_log = CallLog::default();
     let plateau = SchedulerPlan {
         interval: Interval::Step,
         strict: false,
@@ -71,16 +71,16 @@ fn a_scheduler_on_a_plateau_per_step_steps_when_the_optimizer_has() {
             if cx.batches == 6 { Decision::skip_update() } else { Decision::CONTINUE }
         }))
         .unwrap();
-    let mut lab = Lab::new(Toy::default().with_scheduler(plateau), &tape);
+    let mut lab = Lab::new(Toy::default().with_scheduler(plateau), &call_log);
     let report = trainer.fit(&mut lab, &mut data(7, 0)).unwrap();
     assert_eq!(report.progress.step, 3);
-    assert_eq!(tape.sources("lr_scheduler_step").len(), 3);
+    assert_eq!(call_log.sources("lr_scheduler_step").len(), 3);
 }
 
 #[test]
 fn samples_and_tokens_include_the_batch_at_hand() {
     let mut trainer = trainer(epochs(2));
-    let counts = Seen::new();
+    let counts = SharedVec::new();
     let (at_start, at_step) = (counts.clone(), counts.clone());
     trainer
         .add_hook(closure::on_train_batch_start("start", move |cx| at_start.push((cx.samples, cx.tokens))))
@@ -97,7 +97,7 @@ fn samples_and_tokens_include_the_batch_at_hand() {
 #[test]
 fn parameters_are_the_updated_ones() {
     let mut trainer = trainer(epochs(1));
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let (at_batch, at_step) = (seen.clone(), seen.clone());
     trainer
         .add_hook(closure::on_train_batch_start("before", move |cx| {
@@ -122,7 +122,7 @@ fn gradients_are_kept_after_the_update_only_for_a_hook_that_looks() {
     let train = vec![points(&[(1.0, 1.0)])];
     let mut line = Line::new(0.25);
     let mut looked_at = trainer(epochs(1));
-    let seen = Seen::new();
+    let seen = SharedVec::new();
     let gradients = seen.clone();
     looked_at
         .add_hook(closure::on_after_optimizer_step("look", move |cx| {
@@ -139,11 +139,11 @@ fn gradients_are_kept_after_the_update_only_for_a_hook_that_looks() {
 
 #[test]
 fn the_update_is_surrounded_by_its_events() {
-    let tape = Tape::default();
+    let call_log = CallLog::default();
     let mut trainer = trainer(epochs(1));
-    trainer.add_hook(Recorder::new("all", &tape)).unwrap();
+    trainer.add_hook(Recorder::new("all", &call_log)).unwrap();
     trainer.fit(&mut Line::new(0.25), &mut Batches::of(vec![points(&[(1.0, 1.0)])])).unwrap();
-    let places = tape.places("hook:all");
+    let places = call_log.places("hook:all");
     let from = places.iter().position(|place| *place == "on_after_backward").unwrap();
     assert_eq!(
         places[from + 1..from + 6],
@@ -157,12 +157,12 @@ fn the_update_is_surrounded_by_its_events() {
     );
 }
 
-struct Leaves(Seen<f64>);
+struct Leaves(SharedVec<f64>);
 
 #[hook]
 impl Observer for Leaves {
     fn declare(&self, spec: HookSpec) -> HookSpec {
-        spec.leaves_grad_norm()
+        spec.ignores_grad_norm()
     }
     fn on_step_end(&mut self, cx: &StepEnd) -> HookResult {
         self.0.push(cx.grad_norm.value());
@@ -171,9 +171,9 @@ impl Observer for Leaves {
 }
 
 #[test]
-fn the_norm_is_there_for_all_where_one_of_them_may_read_it_and_for_nobody_where_none_does() {
+fn the_norm_is_computed_for_all_hooks_if_one_may_read_it_and_otherwise_not() {
     for another_reads in [false, true] {
-        let seen = Seen::new();
+        let seen = SharedVec::new();
         let mut trainer = trainer(epochs(1));
         trainer.add_hook(Leaves(seen.clone())).unwrap();
         if another_reads {

@@ -13,9 +13,9 @@ use tenterhook::task::AnyTask;
 use tenterhook::toy::{Toy, ToyTask};
 use tenterhook::{AnyHook, Report, RunNotice, Settings, closure};
 
+use crate::call_log::SharedVec;
 use crate::lab::{bits, data, epochs, trainer};
 use crate::run_directory::{latest, plan};
-use crate::tape::Seen;
 
 fn scale(factor: f64) -> AnyHook {
     Scale::new(ScaleOptions::of(factor)).unwrap().into()
@@ -58,7 +58,7 @@ fn clipped_gradients_are_small_when_the_trainer_comes_to_clip_them_itself() {
     for (hook, limit) in [(clip(0.1), 0.1), (by_value.into(), 0.05 * 3.0_f64.sqrt())] {
         let mut trainer = trainer(epochs(2));
         trainer.add_hook(hook).unwrap();
-        let norms = Seen::new();
+        let norms = SharedVec::new();
         let seen = norms.clone();
         trainer
             .add_hook(closure::on_gradient_clip("norms", move |cx| seen.push(cx.norm_before.value())))
@@ -96,7 +96,7 @@ fn frozen_parameters_stay_to_the_bit_from_the_first_to_the_last_of_the_steps() {
         let mut trainer = trainer(epochs(2));
         let options = FreezeOptions { from_step: 3, until_step: Some(6), ..FreezeOptions::of(["bi*"]) };
         trainer.add_hook(Freeze::new(options).unwrap()).unwrap();
-        let steps = Seen::new();
+        let steps = SharedVec::new();
         let seen = steps.clone();
         let watch = closure::on_step_end("watch", move |cx| {
             let mut params: Vec<_> = cx.params().iter().map(|param| param.to_vec()).collect();

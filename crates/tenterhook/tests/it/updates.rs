@@ -6,20 +6,20 @@ use tenterhook::{
     Settings, StepOutput, Update, UpdateHook, closure, hook,
 };
 
+use crate::call_log::{CallLog, Recorder, SharedVec};
 use crate::lab::{Lab, bits, data, epochs, trainer};
 use crate::run_directory::{latest, recorded, run_json};
-use crate::tape::{Recorder, Seen, Tape};
 
 struct Scaled {
     by: f32,
     policy: Policy,
     fails: bool,
-    seen: Seen<(usize, u64)>,
+    seen: SharedVec<(usize, u64)>,
 }
 
 impl Scaled {
     fn by(by: f32) -> Scaled {
-        Scaled { by, policy: Policy::ABORT, fails: false, seen: Seen::new() }
+        Scaled { by, policy: Policy::ABORT, fails: false, seen: SharedVec::new() }
     }
 }
 
@@ -55,14 +55,14 @@ fn an_update_hook_changes_what_the_optimizer_uses() {
 }
 
 #[test]
-fn updates_that_cannot_be_written_anywhere_are_told_of_once() {
+fn trace_updates_without_a_run_directory_is_reported_once() {
     let notices = |trace_updates: bool| {
         let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         let tell = told.clone();
         let trainer = trainer(Settings { trace_updates, ..epochs(1) });
         let mut trainer = trainer.with_notices(move |notice| tell.lock().unwrap().push(notice.to_string()));
         trainer.add_hook(AnyHook::new(Scaled::by(0.5)).every("2 steps").unwrap()).unwrap();
-        trainer.refusals(&mut Toy::default(), &mut data(4, 0)).unwrap();
+        trainer.plan_errors(&mut Toy::default(), &mut data(4, 0)).unwrap();
         trainer.fit(&mut Toy::default(), &mut data(4, 0)).unwrap();
         let hook = trainer.hook::<Scaled>("scaled").expect("it can be looked at afterwards");
         assert_eq!(hook.seen.take().len(), 2);
@@ -92,7 +92,7 @@ fn it_is_called_for_every_optimizer_in_turn_before_clipping() {
     let seen = hook.seen.clone();
     let mut trainer = trainer(Settings { gradient_clip_val: Some(100.0), ..epochs(1) });
     trainer.add_hook(hook).unwrap();
-    let norms = Seen::new();
+    let norms = SharedVec::new();
     let (raw, updated) = (norms.clone(), norms.clone());
     trainer
         .add_hook(closure::on_before_optimizer_step("raw", move |cx| raw.push(cx.gradients.norm())))
@@ -126,8 +126,8 @@ fn a_failing_update_hook_ends_the_run_unless_it_says_otherwise() {
     assert_eq!(bits(&toy), bits(&Toy::default()), "no update was made");
 }
 
-/// Notes on the tape that it was called.
-struct Noting(Tape);
+/// Records that it was called.
+struct Noting(CallLog);
 
 #[hook]
 impl UpdateHook for Noting {
@@ -138,29 +138,29 @@ impl UpdateHook for Noting {
 }
 
 /// What happens around the updates, in order.
-fn around_updates(tape: &Tape) -> Vec<&'static str> {
+fn around_updates(call_log: &CallLog) -> Vec<&'static str> {
     let of_interest = |place: &&str| {
         let shown = ["on_after_backward", "on_before_optimizer_step", "on_gradient_clip", "clip_gradients"];
         shown.contains(place) || place.starts_with("update of") || *place == "optimizer_step"
     };
-    tape.rows().into_iter().map(|(_, place)| place).filter(of_interest).collect()
+    call_log.rows().into_iter().map(|(_, place)| place).filter(of_interest).collect()
 }
 
 #[test]
-fn it_stands_between_the_event_before_the_step_and_clipping() {
-    let tape = Tape::default();
+fn update_hooks_run_between_on_before_optimizer_step_and_clipping() {
+    let call_log = CallLog::default();
     let settings = Settings { gradient_clip_val: Some(1.0), accumulate_grad_batches: 2, ..epochs(1) };
     let mut trainer = trainer(settings);
-    trainer.add_hook(Noting(tape.clone())).unwrap();
-    trainer.add_hook(Recorder::new("all", &tape)).unwrap();
-    let mut lab = Lab::new(Toy::new(2), &tape);
+    trainer.add_hook(Noting(call_log.clone())).unwrap();
+    trainer.add_hook(Recorder::new("all", &call_log)).unwrap();
+    let mut lab = Lab::new(Toy::new(2), &call_log);
     trainer.fit(&mut lab, &mut data(2, 0)).unwrap();
     let update = |of: &'static str| {
         let events = ["on_before_optimizer_step", of, "clip_gradients", "on_gradient_clip", "optimizer_step"];
         events.to_vec()
     };
     // Hook and module both have these handlers, one after the other.
-    let mut seen = around_updates(&tape);
+    let mut seen = around_updates(&call_log);
     seen.dedup();
     let expected = [vec!["on_after_backward"], update("update of weight"), update("update of bias")].concat();
     assert_eq!(seen, expected, "once per window and optimizer");
@@ -191,7 +191,7 @@ fn a_module_that_steps_its_optimizers_itself_has_them_too() {
         if let Some(hook) = hook {
             trainer.add_hook(hook).unwrap();
         }
-        let mut lab = Lab::new(Toy::new(2), &Tape::default()).manual().with_step(|lab, batch, cx| {
+        let mut lab = Lab::new(Toy::new(2), &CallLog::default()).manual().with_step(|lab, batch, cx| {
             let loss = lab.toy.loss(batch);
             cx.zero_grad(lab, 1)?;
             cx.backward(lab, &loss)?;

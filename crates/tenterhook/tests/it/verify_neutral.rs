@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, EarlyStopping, EarlyStoppingOptions};
-use tenterhook::neutral::{self, Finding, Judgement, NeutralError, Reason, Trial, Verification, What};
+use tenterhook::neutral::{
+    self, ComparedItem, ExclusionReason, Finding, NeutralError, NeutralityReport, RunKind, Verification,
+};
 use tenterhook::run::Interrupt;
 use tenterhook::toy::{Toy, ToyBatch, ToyData};
 use tenterhook::{
@@ -13,8 +15,8 @@ use tenterhook::{
     Settings, StepOutput, Trainer, Update, UpdateHook, closure, hook,
 };
 
+use crate::call_log::CallLog;
 use crate::lab::{Lab, data, epochs, trainer};
-use crate::tape::Tape;
 
 /// The generator of an engine: one for all, seeded before each step, as flex has it.
 #[derive(Clone, Default)]
@@ -34,7 +36,7 @@ impl Engine {
 /// A model that draws from its engine after it has shown an activation.
 pub(crate) fn lab(engine: &Engine) -> Lab {
     let engine = engine.clone();
-    Lab::new(Toy::new(2), &Tape::default()).with_step(move |lab, _, cx| {
+    Lab::new(Toy::new(2), &CallLog::default()).with_step(move |lab, _, cx| {
         engine.0.store(cx.progress().total_batches, Ordering::Relaxed);
         cx.show("weights", |_| tenterhook::ModelView::params(&lab.toy));
         let samples = vec![([engine.draw(), engine.draw()], engine.draw())];
@@ -51,7 +53,7 @@ pub(crate) fn training(settings: &Settings, hooks: Hooks) -> Result<(Trainer, La
     Ok((trainer, lab(&engine), data(4, 1)))
 }
 
-pub(crate) fn judged(steps: u64, hooks: Hooks) -> Judgement {
+pub(crate) fn tested(steps: u64, hooks: Hooks) -> NeutralityReport {
     neutral::verify(steps, || training(&epochs(10), hooks)).unwrap()
 }
 
@@ -70,16 +72,16 @@ pub(crate) fn intruder(name: &'static str, engine: &Engine, at: u64) -> AnyHook 
     closure::on_activation(name, draws).into()
 }
 
-pub(crate) fn causes(judgement: &Judgement) -> Vec<Vec<String>> {
-    match &judgement.finding {
+pub(crate) fn causes(report: &NeutralityReport) -> Vec<Vec<String>> {
+    match &report.finding {
         Finding::Differs { causes, .. } => causes.clone(),
-        other => panic!("{other:?}\n{judgement}"),
+        other => panic!("{other:?}\n{report}"),
     }
 }
 
 #[test]
 fn observers_that_only_watch_are_neutral() {
-    let judgement = judged(20, |_| {
+    let report = tested(20, |_| {
         let draws = closure::on_before_forward("draws", |cx| cx.log("drawn", cx.rng().uniform()));
         vec![
             innocent("norms"),
@@ -87,40 +89,37 @@ fn observers_that_only_watch_are_neutral() {
             closure::on_activation("looks", |cx| assert!(cx.values.norm() >= 0.0)).into(),
         ]
     });
-    assert!(judgement.is_neutral(), "{judgement}");
-    assert_eq!((judgement.steps, judgement.runs), (20, 2));
-    assert_eq!(judgement.judged, ["norms", "draws", "looks"]);
-    assert_eq!((judgement.compared.parameters, judgement.compared.values), (2, 3));
-    assert!(
-        judgement.to_string().starts_with("neutral: 3 observers change nothing in 20 steps"),
-        "{judgement}"
-    );
+    assert!(report.is_neutral(), "{report}");
+    assert_eq!((report.steps, report.runs), (20, 2));
+    assert_eq!(report.tested, ["norms", "draws", "looks"]);
+    assert_eq!((report.compared.parameters, report.compared.values), (2, 3));
+    assert!(report.to_string().starts_with("neutral: 3 observers change nothing in 20 steps"), "{report}");
 }
 
 #[test]
 fn an_observer_that_draws_from_the_engine_is_named_with_step_and_parameter() {
-    let judgement = judged(20, |engine| vec![intruder("spy", engine, 7)]);
-    assert_eq!(causes(&judgement), [["spy"]]);
-    let Finding::Differs { difference, .. } = &judgement.finding else { panic!("{judgement}") };
+    let report = tested(20, |engine| vec![intruder("spy", engine, 7)]);
+    assert_eq!(causes(&report), [["spy"]]);
+    let Finding::Differs { difference, .. } = &report.finding else { panic!("{report}") };
     assert_eq!(difference.step, 7);
-    assert_eq!(difference.tensors[0].what, What::Parameter { name: "weight".into() });
+    assert_eq!(difference.tensors[0].what, ComparedItem::Parameter { name: "weight".into() });
     assert!(difference.tensors[0].largest.is_some_and(|size| size > 0.0 && size < 1.0), "{difference:?}");
     assert!(difference.losses.is_some_and(|losses| losses.with.to_bits() != losses.without.to_bits()));
-    let text = judgement.to_string();
+    let text = report.to_string();
     assert!(text.starts_with("not neutral: `spy` changes training, first at step 7\n"), "{text}");
     assert!(text.contains("parameter `weight`, by ") && text.contains("; 1 more parameter"), "{text}");
 }
 
 #[test]
 fn the_guilty_one_is_found_among_innocent_ones() {
-    let judgement =
-        judged(10, |engine| vec![innocent("a"), intruder("spy", engine, 3), innocent("b"), innocent("c")]);
-    assert_eq!(causes(&judgement), [["spy"]]);
+    let report =
+        tested(10, |engine| vec![innocent("a"), intruder("spy", engine, 3), innocent("b"), innocent("c")]);
+    assert_eq!(causes(&report), [["spy"]]);
 }
 
 #[test]
 fn two_that_are_guilty_only_together_are_named_together() {
-    let judgement = judged(10, |engine| {
+    let report = tested(10, |engine| {
         let (engine, primed) = (engine.clone(), Arc::new(AtomicU64::new(0)));
         let prime = Arc::clone(&primed);
         let one = closure::on_before_forward("one", move |_| prime.store(1, Ordering::Relaxed));
@@ -131,16 +130,16 @@ fn two_that_are_guilty_only_together_are_named_together() {
         });
         vec![innocent("a"), one.into(), innocent("b"), innocent("c"), two.into()]
     });
-    assert_eq!(causes(&judgement), [["one", "two"]]);
-    assert!(judgement.to_string().contains("`one` and `two` together change training"), "{judgement}");
+    assert_eq!(causes(&report), [["one", "two"]]);
+    assert!(report.to_string().contains("`one` and `two` together change training"), "{report}");
 }
 
 #[test]
 fn a_program_that_does_not_do_the_same_twice_is_not_blamed_on_a_hook() {
     let runs = AtomicU64::new(0);
-    let judgement = neutral::verify(10, || {
+    let report = neutral::verify(10, || {
         let run = runs.fetch_add(1, Ordering::Relaxed);
-        let lab = Lab::new(Toy::default(), &Tape::default()).with_step(move |lab, batch, cx| {
+        let lab = Lab::new(Toy::default(), &CallLog::default()).with_step(move |lab, batch, cx| {
             // From the third step on, every run goes its own way.
             let odd = if cx.progress().step >= 2 { run as f32 } else { 0.0 };
             let batch = if odd > 0.0 { &ToyBatch::of(vec![([odd, 1.0], 1.0)]) } else { batch };
@@ -148,29 +147,33 @@ fn a_program_that_does_not_do_the_same_twice_is_not_blamed_on_a_hook() {
         });
         Ok((trainer(epochs(10)).with_hooks([innocent("a")])?, lab, data(4, 1)))
     });
-    let judgement = judgement.unwrap();
+    let report = report.unwrap();
+    assert!(matches!(&report.finding, Finding::NotDeterministic { difference, .. } if difference.step == 3));
+    let text = report.to_string();
     assert!(
-        matches!(&judgement.finding, Finding::NotDeterministic { difference, .. } if difference.step == 3)
+        text.contains("the run without observers differs when it is repeated, first at step 3"),
+        "{text}"
     );
-    let text = judgement.to_string();
-    assert!(text.contains("the run without observers does not do the same twice, first at step 3"), "{text}");
     assert!(text.contains(" the first time, ") && text.contains(" the second time\n"), "{text}");
 }
 
 #[test]
 fn different_weights_at_the_beginning_are_a_difference_at_step_0() {
-    let judgement = judged(4, |_| vec![innocent("a")]);
-    assert!(judgement.is_neutral());
+    let report = tested(4, |_| vec![innocent("a")]);
+    assert!(report.is_neutral());
     let made = AtomicU64::new(0);
-    let judgement = neutral::verify(4, || {
+    let report = neutral::verify(4, || {
         let lr = 0.1 + made.fetch_add(1, Ordering::Relaxed) as f64 / 8.0;
         let trainer = trainer(epochs(1)).with_hooks([innocent("a")])?;
         Ok((trainer, Toy::default().with_lr(lr), data(4, 0)))
     });
-    let judgement = judgement.unwrap();
-    let Finding::NotDeterministic { difference, .. } = judgement.finding else { panic!("{judgement}") };
+    let report = report.unwrap();
+    let Finding::NotDeterministic { difference, .. } = report.finding else { panic!("{report}") };
     assert_eq!(difference.step, 0);
-    assert_eq!(difference.tensors[0].what, What::Rates { optimizer: "sgd".into(), group: "all".into() });
+    assert_eq!(
+        difference.tensors[0].what,
+        ComparedItem::Rates { optimizer: "sgd".into(), group: "all".into() }
+    );
 }
 
 #[test]
@@ -189,16 +192,16 @@ fn a_run_that_ends_earlier_because_of_an_observer_differs() {
         let hooks: [AnyHook; 3] = [reads.into(), raises.writes("raised").into(), stops.into()];
         Ok((trainer(epochs(10)).with_hooks(hooks)?, Toy::default(), data(4, 1)))
     };
-    let judgement = neutral::verify(30, make).unwrap();
-    assert_eq!(causes(&judgement), [["raises"]]);
-    let Finding::Differs { difference, .. } = &judgement.finding else { panic!("{judgement}") };
+    let report = neutral::verify(30, make).unwrap();
+    assert_eq!(causes(&report), [["raises"]]);
+    let Finding::Differs { difference, .. } = &report.finding else { panic!("{report}") };
     assert_eq!(difference.ended, Some([30, difference.step - 1]), "{difference:?}");
-    assert_eq!(judgement.judged, ["reads", "raises"], "a controller is not judged");
+    assert_eq!(report.tested, ["reads", "raises"], "a controller is not tested");
 }
 
 #[test]
-fn an_observer_that_a_controller_reads_from_is_not_judged_and_stays() {
-    let judgement = judged(8, |_| {
+fn an_observer_that_a_controller_reads_from_is_not_tested_and_stays() {
+    let report = tested(8, |_| {
         let norms = closure::on_after_backward("norms", |cx| cx.log("norm", cx.gradients.norm()));
         let smooth = closure::on_step_end("smooth", |cx| cx.log("smooth", cx.metrics().get("norm").unwrap()));
         let halves = closure::on_train_batch_end("halves", |cx| {
@@ -212,10 +215,11 @@ fn an_observer_that_a_controller_reads_from_is_not_judged_and_stays() {
             innocent("a"),
         ]
     });
-    assert!(judgement.is_neutral(), "{judgement}");
-    assert_eq!(judgement.judged, ["a"]);
-    let spared: Vec<_> = judgement.not_judged.iter().map(|hook| (hook.hook.as_str(), &hook.reason)).collect();
-    let read_by = |reader: &str, name: &str| Reason::ReadBy { reader: reader.into(), name: name.into() };
+    assert!(report.is_neutral(), "{report}");
+    assert_eq!(report.tested, ["a"]);
+    let spared: Vec<_> = report.excluded.iter().map(|hook| (hook.hook.as_str(), &hook.reason)).collect();
+    let read_by =
+        |reader: &str, name: &str| ExclusionReason::ReadBy { reader: reader.into(), name: name.into() };
     assert_eq!(spared, [("smooth", &read_by("halves", "smooth")), ("norms", &read_by("smooth", "norm"))]);
 }
 
@@ -228,32 +232,32 @@ impl UpdateHook for Damps {
         spec.name("damps").reads("norm")
     }
     fn update(&mut self, gradients: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult {
-        let norm = cx.moment.metrics().get("norm").ok_or("nobody has logged `norm`")?;
+        let norm = cx.run_cx.metrics().get("norm").ok_or("nobody has logged `norm`")?;
         gradients.scale(if norm > 1.0 { 0.5 } else { 1.0 });
         Ok(())
     }
 }
 
 #[test]
-fn an_observer_that_an_update_hook_reads_from_is_not_judged_and_stays() {
-    let judgement = neutral::verify(8, || {
+fn an_observer_that_an_update_hook_reads_from_is_not_tested_and_stays() {
+    let report = neutral::verify(8, || {
         let norms = closure::on_after_backward("norms", |cx| cx.log("norm", cx.gradients.norm()));
         let hooks: [AnyHook; 2] = [norms.writes("norm").into(), innocent("a")];
         let mut trainer = trainer(epochs(10)).with_hooks(hooks)?;
         trainer.add_hook(Damps)?;
         Ok((trainer, lab(&Engine::default()), data(4, 1)))
     });
-    let judgement = judgement.unwrap();
-    assert!(judgement.is_neutral(), "{judgement}");
-    assert_eq!(judgement.judged, ["a"]);
+    let report = report.unwrap();
+    assert!(report.is_neutral(), "{report}");
+    assert_eq!(report.tested, ["a"]);
     let why = "`norms`: `damps` reads `norm` from it, so it was in all runs";
-    assert_eq!(judgement.not_judged[0].to_string(), why);
+    assert_eq!(report.excluded[0].to_string(), why);
 }
 
 #[test]
 fn disabled_hooks_and_checkpoints_are_in_no_run() {
     let kept = tempfile::tempdir().unwrap();
-    let judgement = neutral::verify(6, || {
+    let report = neutral::verify(6, || {
         let mut training = training(&epochs(10), |_| vec![innocent("a")])?;
         let off = Registration { disabled: true, ..Registration::default() };
         training.0.register(closure::on_step_end("off", |cx| assert!(cx.step == 0, "it is off")), off)?;
@@ -262,20 +266,22 @@ fn disabled_hooks_and_checkpoints_are_in_no_run() {
         training.0.add_hook(EarlyStopping::new(EarlyStoppingOptions::of("val/loss"))?)?;
         Ok(training)
     });
-    let judgement = judgement.unwrap();
-    assert!(judgement.is_neutral(), "{judgement}");
-    let reasons: Vec<_> =
-        judgement.not_judged.iter().map(|hook| (hook.hook.as_str(), &hook.reason)).collect();
-    assert_eq!(reasons, [("off", &Reason::Disabled), ("checkpoint", &Reason::SavesCheckpoints)]);
+    let report = report.unwrap();
+    assert!(report.is_neutral(), "{report}");
+    let reasons: Vec<_> = report.excluded.iter().map(|hook| (hook.hook.as_str(), &hook.reason)).collect();
+    assert_eq!(
+        reasons,
+        [("off", &ExclusionReason::Disabled), ("checkpoint", &ExclusionReason::SavesCheckpoints)]
+    );
     assert_eq!(std::fs::read_dir(kept.path()).unwrap().count(), 0, "nothing was saved");
 }
 
 #[test]
 fn without_observers_nothing_is_run() {
-    let judgement = judged(6, |_| Vec::new());
-    assert_eq!((judgement.runs, &judgement.finding), (0, &Finding::NothingToJudge));
-    assert!(!judgement.is_neutral());
-    assert!(judgement.to_string().starts_with("nothing was compared"), "{judgement}");
+    let report = tested(6, |_| Vec::new());
+    assert_eq!((report.runs, &report.finding), (0, &Finding::NothingToTest));
+    assert!(!report.is_neutral());
+    assert!(report.to_string().starts_with("nothing was compared"), "{report}");
 }
 
 #[test]
@@ -295,7 +301,8 @@ fn a_failing_run_is_an_error_and_not_neutral() {
         "{of_hook}"
     );
     let of_module = failing(|| {
-        let lab = Lab::new(Toy::default(), &Tape::default()).with_step(|_, _, _| Err("no step today".into()));
+        let lab =
+            Lab::new(Toy::default(), &CallLog::default()).with_step(|_, _, _| Err("no step today".into()));
         Ok((trainer(epochs(1)).with_hooks([innocent("a")])?, lab, data(4, 0)))
     });
     assert!(of_module.starts_with("the run without observers failed: module failed"), "{of_module}");
@@ -307,7 +314,7 @@ fn a_failing_run_is_an_error_and_not_neutral() {
 
 #[test]
 fn a_hook_that_failed_or_never_fired_was_not_exercised() {
-    let judgement = judged(8, |_| {
+    let report = tested(8, |_| {
         let panics = closure::on_train_start("panics", |cx| assert!(cx.step > 0, "no"));
         let rare = innocent_every("rare", "30 steps");
         let late = closure::on_step_end("late", |_| ()).after("3 epochs").unwrap();
@@ -315,9 +322,9 @@ fn a_hook_that_failed_or_never_fired_was_not_exercised() {
     });
     let headline =
         "neutral: 1 of 4 observers changes nothing in 8 steps; not exercised: `panics`, `rare`, `late`\n";
-    assert!(judgement.to_string().starts_with(headline), "{judgement}");
+    assert!(report.to_string().starts_with(headline), "{report}");
     let why: Vec<_> =
-        judgement.not_exercised.iter().map(|hook| (hook.hook.as_str(), hook.why.as_str())).collect();
+        report.not_exercised.iter().map(|hook| (hook.hook.as_str(), hook.why.as_str())).collect();
     assert_eq!(
         why,
         [
@@ -334,13 +341,13 @@ fn innocent_every(name: &'static str, cadence: &str) -> AnyHook {
 
 #[test]
 fn a_training_that_is_shorter_than_asked_for_is_compared_whole() {
-    let judgement = neutral::verify(1000, || training(&epochs(2), |_| vec![innocent("a")])).unwrap();
-    assert!(judgement.is_neutral(), "{judgement}");
-    assert_eq!(judgement.steps, 8);
+    let report = neutral::verify(1000, || training(&epochs(2), |_| vec![innocent("a")])).unwrap();
+    assert!(report.is_neutral(), "{report}");
+    assert_eq!(report.steps, 8);
 }
 
 #[test]
-fn a_training_that_goes_on_from_a_checkpoint_is_judged_from_there() {
+fn a_resumed_training_is_tested_from_the_checkpoint_on() {
     let root = tempfile::tempdir().unwrap();
     let mut first = trainer(epochs(1)).with_checkpoints_in(root.path()).with_hooks([innocent("a")]).unwrap();
     first.add_checkpointing(1).unwrap();
@@ -354,10 +361,10 @@ fn a_training_that_goes_on_from_a_checkpoint_is_judged_from_there() {
         };
         neutral::verify(6, make).unwrap()
     };
-    let judgement = resumed(|_| vec![innocent("a"), innocent("b")]);
-    assert_eq!((judgement.is_neutral(), judgement.steps), (true, 6), "{judgement}");
-    let judgement = resumed(|engine| vec![innocent("a"), intruder("spy", engine, 7)]);
-    let Finding::Differs { difference, causes } = &judgement.finding else { panic!("{judgement}") };
+    let report = resumed(|_| vec![innocent("a"), innocent("b")]);
+    assert_eq!((report.is_neutral(), report.steps), (true, 6), "{report}");
+    let report = resumed(|engine| vec![innocent("a"), intruder("spy", engine, 7)]);
+    let Finding::Differs { difference, causes } = &report.finding else { panic!("{report}") };
     assert_eq!((difference.step, &causes[0][0]), (7, &"spy".to_owned()), "the run's own count");
 }
 
@@ -365,7 +372,7 @@ fn a_training_that_goes_on_from_a_checkpoint_is_judged_from_there() {
 fn what_hooks_write_is_gone_afterwards() {
     let seen: Arc<Mutex<Vec<PathBuf>>> = Arc::default();
     let writing = Arc::clone(&seen);
-    let judgement = neutral::verify(5, || {
+    let report = neutral::verify(5, || {
         let seen = Arc::clone(&writing);
         let writes = closure::on_train_start("writes", move |cx| {
             let directory = cx.run.directory.clone().expect("there is a run directory");
@@ -374,14 +381,14 @@ fn what_hooks_write_is_gone_afterwards() {
         });
         Ok((trainer(epochs(2)).with_hooks([writes])?, Toy::default(), data(4, 1)))
     });
-    assert!(judgement.unwrap().is_neutral());
+    assert!(report.unwrap().is_neutral());
     let seen = seen.lock().unwrap();
     assert_eq!(seen.len(), 1);
     assert!(seen.iter().all(|directory| !directory.exists() && !directory.parent().unwrap().exists()));
 }
 
 #[test]
-fn progress_is_told_step_by_step_and_run_by_run() {
+fn progress_is_reported_for_every_step_and_run() {
     let told: Arc<Mutex<Vec<String>>> = Arc::default();
     let telling = Arc::clone(&told);
     let verification = Verification::of(3).on_progress(move |tick| {
@@ -390,7 +397,7 @@ fn progress_is_told_step_by_step_and_run_by_run() {
             telling
                 .lock()
                 .unwrap()
-                .push(format!("{} {end} {}, {}/{}", tick.run, tick.trial, tick.step, tick.steps));
+                .push(format!("{} {end} {}, {}/{}", tick.run, tick.kind, tick.step, tick.steps));
         }
     });
     verification.run(|| training(&epochs(10), |engine| vec![intruder("spy", engine, 2)])).unwrap();
@@ -407,7 +414,7 @@ fn progress_is_told_step_by_step_and_run_by_run() {
             "4 ended with all observers, once more, 2/2",
         ]
     );
-    assert_eq!(Trial::Suspects(vec!["a".into()]).to_string(), "with `a` alone");
+    assert_eq!(RunKind::Only(vec!["a".into()]).to_string(), "with `a` alone");
 }
 
 #[test]
@@ -429,7 +436,10 @@ fn it_can_be_interrupted() {
 #[test]
 fn what_is_read_is_seen_through_patterns_and_conditions() {
     let norms = HookSpec::observer("x").writes("grad_norm/*");
-    assert_eq!(HookSpec::observer("x").asks("grad_norm/total").reads_from(&norms), Some("grad_norm/total"));
+    assert_eq!(
+        HookSpec::observer("x").gated_by("grad_norm/total").reads_from(&norms),
+        Some("grad_norm/total")
+    );
     assert_eq!(HookSpec::observer("x").monitors("grad_norm/w").reads_from(&norms), Some("grad_norm/w"));
     assert_eq!(HookSpec::observer("x").reads("val/loss").reads_from(&norms), None);
 }

@@ -91,7 +91,7 @@ fn trained(root: &Path, scores: [f64; 12], dies: bool) -> PathBuf {
 }
 
 #[test]
-fn a_resumed_run_has_the_state_of_one_that_was_not_touched_whatever_it_recorded_before_it_was_killed() {
+fn the_state_of_a_resumed_run_does_not_depend_on_what_it_recorded_before_it_was_killed() {
     let better = std::array::from_fn(|step| 12.0 - step as f64);
     let mixed = [7.0, 5.0, 9.0, 9.0, 6.0, 3.0, 2.0, 8.0, 4.0, 2.5, 1.0, 0.5];
     for scores in [better, mixed] {
@@ -107,7 +107,7 @@ fn a_resumed_run_has_the_state_of_one_that_was_not_touched_whatever_it_recorded_
             let resumed = other.path().join(format!("{recorded}")).join("runs").join("run");
             copy(&killed, &resumed);
             std::fs::write(resumed.join("events.jsonl"), lines[..recorded].concat()).unwrap();
-            let resume = Some(RunLock::take(resumed.clone()).unwrap());
+            let resume = Some(RunLock::acquire(resumed.clone()).unwrap());
             let plan = RunDirectoryPlan { resume, ..plan(other.path()) };
             let mut trainer = saving(plan, scores, &Arc::default());
             trainer = trainer.restoring(resumed.join("checkpoints/full-step=4"));

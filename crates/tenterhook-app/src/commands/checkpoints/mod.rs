@@ -1,4 +1,4 @@
-//! `tenter checkpoints`: which there are, and whether they are whole.
+//! `tenter checkpoints`: lists checkpoints with their metrics and integrity.
 
 mod verify;
 
@@ -7,54 +7,54 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
-use tenterhook::checkpoint::{About, Condition, Listed, list};
+use tenterhook::checkpoint::{CheckpointSummary, Integrity, ListedCheckpoint, list};
 
-use super::runs::meant;
-use super::{Done, print, print_data};
+use super::runs::find_run;
+use super::{CommandResult, print_data, print_stdout};
 use crate::app::App;
 use crate::arguments::{Checkpoints, CheckpointsCommand};
 use crate::error::CommandError;
-use crate::progress::{is_followed, metric};
-use crate::table::{Side, bytes, json_number, plain, table};
+use crate::format::{Side, bytes, in_summaries, json_number, metric, one_line, table};
 
-/// So many metrics have a column.
-const METRICS: usize = 4;
+/// Maximum number of metric columns.
+const MAX_METRICS: usize = 4;
 
-pub(crate) fn run(app: &App, arguments: &Checkpoints) -> Done {
+pub(crate) fn run(app: &App, arguments: &Checkpoints) -> CommandResult {
     if let Some(CheckpointsCommand::Verify(verify)) = &arguments.command {
         return verify::run(app, verify);
     }
-    let root = root(&arguments.found.dir, &arguments.run)?;
+    let root = root(&arguments.dir.path, &arguments.run)?;
     let listed = list(&root)?;
-    if arguments.found.json {
-        let all: Vec<_> = listed.iter().map(for_programs).collect();
+    if arguments.json {
+        let all: Vec<_> = listed.iter().map(to_json).collect();
         print_data(&format!("{:#}", json!({ "directory": root, "checkpoints": all })));
     } else if listed.is_empty() {
-        print(&format!("there are no checkpoints in {}", root.display()));
+        print_stdout(&format!("there are no checkpoints in {}", root.display()));
     } else {
-        print(&for_people(&listed));
+        print_stdout(&to_text(&listed));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The directory of checkpoints that is meant: that of a run, or any other.
+/// The directory of checkpoints: of a run, or at a path.
 fn root(dir: &Path, what: &str) -> Result<PathBuf, CommandError> {
     let path = Path::new(what);
     if path.join("run.json").is_file() || !path.is_dir() || !what.contains('/') {
-        return Ok(meant(dir, what)?.directory.join("checkpoints"));
+        return Ok(find_run(dir, what)?.directory.join("checkpoints"));
     }
     if is_checkpoint(path) {
-        return Err(CommandError::new(format_args!("{what} is one checkpoint"))
-            .fix(format_args!("name its directory, or `verify {what}`")));
+        return Err(CommandError::new(format_args!("{what} is a single checkpoint"))
+            .fix(format_args!("name its directory, or verify it with `checkpoints verify {what}`")));
     }
     Ok(path.to_owned())
 }
 
-fn is_checkpoint(path: &Path) -> bool {
+/// Whether a path is the directory of a checkpoint.
+pub(super) fn is_checkpoint(path: &Path) -> bool {
     ["manifest.json", "state.json"].iter().any(|file| path.join(file).is_file())
 }
 
-fn for_people(listed: &[Listed]) -> String {
+fn to_text(listed: &[ListedCheckpoint]) -> String {
     let columns = columns(listed);
     let mut head: Vec<_> = ["checkpoint", "step", "epoch"].map(str::to_owned).into();
     head.extend(columns.iter().map(|name| (*name).to_owned()));
@@ -63,85 +63,87 @@ fn for_people(listed: &[Listed]) -> String {
     sides[0] = Side::Left;
     let end = head.len() - 2;
     sides[end..].fill(Side::Left);
-    let line = |listed: &Listed| {
-        let about = listed.about.as_ref();
-        let cell =
-            |text: &dyn Fn(&About) -> Option<String>| about.and_then(text).unwrap_or_else(|| "-".into());
+    let line = |listed: &ListedCheckpoint| {
+        let summary = listed.summary.as_ref();
+        let cell = |text: &dyn Fn(&CheckpointSummary) -> Option<String>| {
+            summary.and_then(text).unwrap_or_else(|| "-".into())
+        };
         let mut cells = vec![
-            plain(&listed.name),
-            cell(&|about| Some(about.step.to_string())),
-            // Texts for people count epochs from 1.
-            cell(&|about| Some((about.epoch + 1).to_string())),
+            one_line(&listed.name),
+            cell(&|summary| Some(summary.step.to_string())),
+            // Text counts epochs from 1, JSON from 0.
+            cell(&|summary| Some((summary.epoch + 1).to_string())),
         ];
-        cells
-            .extend(columns.iter().map(|name| cell(&|about| Some(metric(name, *about.metrics.get(*name)?)))));
-        cells.extend([bytes(listed.bytes), word(&listed.condition).to_owned(), remarks(listed)]);
+        cells.extend(
+            columns.iter().map(|name| cell(&|summary| Some(metric(name, *summary.metrics.get(*name)?)))),
+        );
+        cells.extend([bytes(listed.bytes), word(&listed.integrity).to_owned(), remarks(listed)]);
         cells
     };
     let mut lines = table(&[vec![head], listed.iter().map(line).collect()].concat(), &sides);
-    for (listed, problem) in listed.iter().filter_map(|listed| Some((listed, problem(&listed.condition)?))) {
-        lines.push(format!("\n{}: {}", plain(&listed.name), plain(problem)));
+    for (listed, problem) in listed.iter().filter_map(|listed| Some((listed, problem(&listed.integrity)?))) {
+        lines.push(format!("\n{}: {}", one_line(&listed.name), one_line(problem)));
     }
     lines.join("\n")
 }
 
-fn word(condition: &Condition) -> &'static str {
-    match condition {
-        Condition::Whole => "whole",
-        Condition::Damaged(_) => "damaged",
-        Condition::Unreadable(_) => "unreadable",
-        Condition::OtherFormat(_) => "other format",
+fn word(integrity: &Integrity) -> &'static str {
+    match integrity {
+        Integrity::Whole => "whole",
+        Integrity::Damaged(_) => "damaged",
+        Integrity::Unreadable(_) => "unreadable",
+        Integrity::OtherFormat(_) => "other format",
     }
 }
 
-fn problem(condition: &Condition) -> Option<&str> {
-    match condition {
-        Condition::Whole => None,
-        Condition::Damaged(why) | Condition::Unreadable(why) | Condition::OtherFormat(why) => Some(why),
+fn problem(integrity: &Integrity) -> Option<&str> {
+    match integrity {
+        Integrity::Whole => None,
+        Integrity::Damaged(why) | Integrity::Unreadable(why) | Integrity::OtherFormat(why) => Some(why),
     }
 }
 
-fn remarks(listed: &Listed) -> String {
-    let weights_only = listed.about.as_ref().is_some_and(|about| about.weights_only);
+fn remarks(listed: &ListedCheckpoint) -> String {
+    let weights_only = listed.summary.as_ref().is_some_and(|summary| summary.weights_only);
     let kinds = [(weights_only, "weights only"), (listed.emergency, "emergency")];
     let kinds = kinds.into_iter().filter(|(is_so, _)| *is_so).map(|(_, kind)| kind.to_owned());
-    let links = listed.links.iter().map(|link| format!("<- {}", plain(link)));
+    let links = listed.links.iter().map(|link| format!("<- {}", one_line(link)));
     kinds.chain(links).collect::<Vec<_>>().join(", ")
 }
 
-/// The metrics that people follow: those of validations, or else the losses.
-fn columns(listed: &[Listed]) -> Vec<&str> {
-    let abouts = listed.iter().filter_map(|listed| listed.about.as_ref());
-    let names: BTreeSet<_> = abouts.flat_map(|about| about.metrics.keys()).map(String::as_str).collect();
+/// The metrics of validation, or of training if there are none.
+fn columns(listed: &[ListedCheckpoint]) -> Vec<&str> {
+    let abouts = listed.iter().filter_map(|listed| listed.summary.as_ref());
+    let names: BTreeSet<_> = abouts.flat_map(|summary| summary.metrics.keys()).map(String::as_str).collect();
     let of = |prefix: &str| -> Vec<&str> {
-        let mut of: Vec<_> =
-            names.iter().copied().filter(|name| name.starts_with(prefix) && is_followed(name)).collect();
-        // Of too many, those of single loaders go first.
-        of.sort_by_key(|name| (name.matches('/').count(), *name));
-        of.truncate(METRICS);
-        of
+        let mut names: Vec<_> =
+            names.iter().copied().filter(|name| name.starts_with(prefix) && in_summaries(name)).collect();
+        // If there are too many, those of single loaders are left out first.
+        names.sort_by_key(|name| (name.matches('/').count(), *name));
+        names.truncate(MAX_METRICS);
+        names
     };
     let validated = of("val/");
     if validated.is_empty() { of("train/") } else { validated }
 }
 
-fn for_programs(listed: &Listed) -> Value {
-    let Listed { name, path, about, bytes, emergency, links, condition } = listed;
-    let metrics = |about: &About| -> Map<String, Value> {
-        about.metrics.iter().map(|(name, value)| (name.clone(), json_number(*value))).collect()
+fn to_json(listed: &ListedCheckpoint) -> Value {
+    let ListedCheckpoint { name, path, summary, bytes, emergency, links, integrity } = listed;
+    let metrics = |summary: &CheckpointSummary| -> Map<String, Value> {
+        summary.metrics.iter().map(|(name, value)| (name.clone(), json_number(*value))).collect()
     };
     json!({
         "name": name,
         "path": path,
-        "number": about.as_ref().map(|about| about.number),
-        "step": about.as_ref().map(|about| about.step),
-        "epoch": about.as_ref().map(|about| about.epoch),
-        "weights_only": about.as_ref().map(|about| about.weights_only),
-        "metrics": about.as_ref().map(metrics),
+        "number": summary.as_ref().map(|summary| summary.number),
+        "step": summary.as_ref().map(|summary| summary.step),
+        "epoch": summary.as_ref().map(|summary| summary.epoch),
+        "weights_only": summary.as_ref().map(|summary| summary.weights_only),
+        "metrics": summary.as_ref().map(metrics),
         "bytes": bytes,
         "emergency": emergency,
         "links": links,
-        "state": word(condition),
-        "problem": problem(condition),
+        "state": word(integrity),
+        "problem": problem(integrity),
     })
 }

@@ -1,58 +1,58 @@
-//! `tenter show`: one run, from what it was to its curves.
+//! `tenter show`: shows one run, with its settings, outcome and curves.
 
 mod charts;
+mod checkpoints;
 mod page;
-mod saved;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
 use tenterhook::Stage;
-use tenterhook::run::reading::{Curves, Happenings};
-use tenterhook::run::{Entry, Happening, Run};
+use tenterhook::run::reading::{Curves, EventLog};
+use tenterhook::run::{JournalEntry, JournalEvent, Run};
 
-use super::runs::{meant, record};
-use super::{Done, print, print_data, tell};
+use super::runs::{find_run, record};
+use super::{CommandResult, print_data, print_stderr, print_stdout};
 use crate::arguments::Show;
-use crate::curves::{COLOURS, Look};
-use crate::table::json_number;
+use crate::curves::{COLOURS, ChartStyle};
+use crate::format::json_number;
 use crate::terminal::{out_is_terminal, print_styled};
+use checkpoints::SavedCheckpoint;
 pub(super) use page::outcome;
-use saved::Saved;
 
-pub(crate) fn run(arguments: &Show) -> Done {
-    let run = meant(&arguments.found.dir, &arguments.run)?;
+pub(crate) fn run(arguments: &Show) -> CommandResult {
+    let run = find_run(&arguments.dir.path, &arguments.run)?;
     let curves = run.curves()?;
-    let happenings = run.happenings()?;
-    let saved = Saved::all(&run, &happenings)?;
-    let wanted = charts::chosen(&curves, &arguments.metrics)
+    let event_log = run.event_log()?;
+    let checkpoints = SavedCheckpoint::all(&run, &event_log)?;
+    let charts = charts::select(&curves, &arguments.metrics)
         .map_err(|error| error.at(format_args!("--metric: in {}", run.directory.display())))?;
-    for (file, lines) in [("metrics.jsonl", curves.unreadable), ("events.jsonl", happenings.unreadable)] {
+    for (file, lines) in [("metrics.jsonl", curves.unreadable), ("events.jsonl", event_log.unreadable)] {
         if lines > 0 {
-            tell(format_args!(
-                "left out: {lines} unreadable lines of {}",
+            print_stderr(format_args!(
+                "skipped: {lines} unreadable lines of {}",
                 run.directory.join(file).display()
             ));
         }
     }
-    if arguments.found.json {
-        let names = (!arguments.metrics.is_empty()).then(|| wanted.names());
-        print_data(&for_programs(&run, &curves, &happenings, &saved, names.as_deref()));
+    if arguments.json {
+        let names = (!arguments.metrics.is_empty()).then(|| charts.names());
+        print_data(&to_json(&run, &curves, &event_log, &checkpoints, names.as_deref()));
     } else {
-        let look = look(arguments);
-        let page = page::page(&run, &happenings, &saved);
-        print(&if look.ascii { page.replace('µ', "u") } else { page });
-        print_styled(&charts::drawn(&curves, &wanted, look), &COLOURS);
+        let style = chart_style(arguments);
+        let page = page::page(&run, &event_log, &checkpoints);
+        print_stdout(&if style.ascii { page.replace('µ', "u") } else { page });
+        print_styled(&charts::draw(&curves, &charts, style), &COLOURS);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn look(arguments: &Show) -> Look {
+fn chart_style(arguments: &Show) -> ChartStyle {
     let terminal = std::env::var("TERM").unwrap_or_default();
     let dumb = terminal == "dumb";
     let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    Look {
+    ChartStyle {
         width: arguments.width.into(),
         height: arguments.height.into(),
         ascii: arguments.ascii || dumb,
@@ -60,10 +60,10 @@ fn look(arguments: &Show) -> Look {
     }
 }
 
-/// How often each kind of thing happened, by its name in `events.jsonl`.
-fn counts(happenings: &Happenings) -> BTreeMap<String, u64> {
+/// The number of entries in `events.jsonl` by event.
+fn counts(event_log: &EventLog) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
-    for entry in &happenings.entries {
+    for entry in &event_log.entries {
         let written = serde_json::to_value(&entry.what).unwrap_or_default();
         let name = written["event"].as_str().unwrap_or("unknown").to_owned();
         *counts.entry(name).or_default() += 1;
@@ -71,34 +71,33 @@ fn counts(happenings: &Happenings) -> BTreeMap<String, u64> {
     counts
 }
 
-/// What happened, without what a resumed run has done a second time: the steps between its checkpoint and its end are
-/// in the journal twice.
-fn once(happenings: &Happenings) -> Happenings {
-    let (mut before, mut now) = (BTreeSet::new(), BTreeSet::new());
-    let first = |entry: &&Entry| {
-        if matches!(entry.what, Happening::Start { stage: Stage::Fit, .. }) {
-            before.append(&mut now);
+/// The journal without duplicates: a resumed run repeats the steps after its checkpoint, so it writes them twice.
+fn without_repeats(event_log: &EventLog) -> EventLog {
+    let (mut earlier_parts, mut this_part) = (BTreeSet::new(), BTreeSet::new());
+    let is_new = |entry: &&JournalEntry| {
+        if matches!(entry.what, JournalEvent::Start { stage: Stage::Fit, .. }) {
+            earlier_parts.append(&mut this_part);
         }
         let what = serde_json::to_string(&entry.what).unwrap_or_default();
         let key = (entry.step, entry.epoch, what);
-        let new = !before.contains(&key);
-        now.insert(key);
-        new
+        let is_new = !earlier_parts.contains(&key);
+        this_part.insert(key);
+        is_new
     };
-    let entries = happenings.entries.iter().filter(first).cloned().collect();
-    Happenings { entries, unreadable: happenings.unreadable }
+    let entries = event_log.entries.iter().filter(is_new).cloned().collect();
+    EventLog { entries, unreadable: event_log.unreadable }
 }
 
-fn for_programs(
+fn to_json(
     run: &Run,
     curves: &Curves,
-    happenings: &Happenings,
-    saved: &[Saved],
+    event_log: &EventLog,
+    checkpoints: &[SavedCheckpoint],
     names: Option<&[&str]>,
 ) -> String {
-    let once = once(happenings);
-    let of = |what: fn(&Happening) -> bool| -> Vec<_> {
-        once.entries.iter().filter(|entry| what(&entry.what)).collect()
+    let journal = without_repeats(event_log);
+    let entries = |what: fn(&JournalEvent) -> bool| -> Vec<_> {
+        journal.entries.iter().filter(|entry| what(&entry.what)).collect()
     };
     let curve = |points: &[tenterhook::run::reading::Point]| {
         json!({
@@ -108,15 +107,15 @@ fn for_programs(
             "value": points.iter().map(|point| json_number(point.value)).collect::<Vec<_>>(),
         })
     };
-    let kept =
+    let selected =
         curves.by_name.iter().filter(|(name, _)| names.is_none_or(|names| names.contains(&name.as_str())));
-    let curves: Map<String, Value> = kept.map(|(name, points)| (name.clone(), curve(points))).collect();
+    let curves: Map<String, Value> = selected.map(|(name, points)| (name.clone(), curve(points))).collect();
     let page = json!({
         "run": record(run),
-        "checkpoints": saved.iter().map(Saved::for_programs).collect::<Vec<_>>(),
-        "failures": of(|what| matches!(what, Happening::Failure { .. })),
-        "decisions": of(|what| matches!(what, Happening::Decision { .. })),
-        "events": counts(happenings),
+        "checkpoints": checkpoints.iter().map(SavedCheckpoint::to_json).collect::<Vec<_>>(),
+        "failures": entries(|what| matches!(what, JournalEvent::Failure { .. })),
+        "decisions": entries(|what| matches!(what, JournalEvent::Decision { .. })),
+        "events": counts(event_log),
         "curves": curves,
     });
     format!("{page:#}")
@@ -127,13 +126,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_resumed_run_does_again_is_shown_once_and_the_same_twice_in_one_part_twice() {
-        let entry = |step: u64, what| Entry { step, epoch: 0, time: step as f64, what };
-        let start = || entry(0, Happening::Start { stage: Stage::Fit, resumed_from: None });
-        let said = |step, text: &str| entry(step, Happening::Said { by: "h".into(), text: text.into() });
+    fn entries_that_a_resumed_run_repeats_are_shown_once() {
+        let entry = |step: u64, what| JournalEntry { step, epoch: 0, time: step as f64, what };
+        let start = || entry(0, JournalEvent::Start { stage: Stage::Fit, resumed_from: None });
+        let said = |step, text: &str| entry(step, JournalEvent::Said { by: "h".into(), text: text.into() });
         let entries =
             vec![start(), said(1, "a"), said(1, "a"), said(2, "b"), start(), said(2, "b"), said(3, "b")];
-        let shown = once(&Happenings { entries, unreadable: 1 });
+        let shown = without_repeats(&EventLog { entries, unreadable: 1 });
         let steps: Vec<_> = shown.entries.iter().map(|entry| entry.step).collect();
         assert_eq!((steps, shown.unreadable), (vec![0, 1, 1, 2, 3], 1));
     }

@@ -1,4 +1,4 @@
-//! What a training came to, for people and for programs.
+//! The summary of a training, as text or JSON.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,13 +8,12 @@ use tenterhook::checkpoint::Best;
 use tenterhook::run::SentByHook;
 use tenterhook::{Failures, Outcome, Report, Trainer};
 
-use super::super::{costs, print, print_data, sinks};
-use super::init::Initialized;
+use super::super::{costs, print_data, print_stdout, sinks};
+use super::init_from::Initialized;
 use crate::app::App;
 use crate::arguments::Output;
 use crate::failures::lines;
-use crate::progress::{duration, is_followed, metric};
-use crate::table::{counted, json_number};
+use crate::format::{duration, in_summaries, json_number, metric, plural};
 
 pub(super) struct Summary<'a> {
     pub(super) fitted: &'a Report,
@@ -25,22 +24,22 @@ pub(super) struct Summary<'a> {
     pub(super) config_hash: String,
     pub(super) resumed_from: Option<&'a Path>,
     pub(super) initialized: Option<&'a Initialized>,
-    /// What hooks cost is told for each of their events, too.
+    /// Show hook costs per event.
     pub(super) profile_hooks: bool,
-    /// The command that resumes a run that was interrupted.
+    /// The command that resumes an interrupted run.
     pub(super) resume: Option<&'a str>,
 }
 
 impl Summary<'_> {
     pub(super) fn print(&self, app: &App, trainer: &Trainer, output: Output) {
         if output.json {
-            print_data(&self.for_programs(trainer));
+            print_data(&self.to_json(trainer));
         } else if !output.quiet {
-            self.for_people(app, trainer);
+            self.print_text(app, trainer);
         }
     }
 
-    fn for_programs(&self, trainer: &Trainer) -> String {
+    fn to_json(&self, trainer: &Trainer) -> String {
         let Summary { fitted, tested, best, seconds, .. } = self;
         let metrics = tested.map_or(&fitted.metrics, |tested| &tested.metrics);
         let run = trainer.run_info();
@@ -49,7 +48,7 @@ impl Summary<'_> {
             "directory": run.directory.as_ref().filter(|directory| directory.is_dir()),
             "config_hash": self.config_hash,
             "resumed_from": self.resumed_from,
-            "init_from": self.initialized.map(Initialized::for_programs),
+            "init_from": self.initialized.map(Initialized::to_json),
             "outcome": fitted.outcome,
             "epochs": fitted.progress.epochs_done,
             "steps": fitted.progress.step,
@@ -66,7 +65,7 @@ impl Summary<'_> {
         .to_string()
     }
 
-    /// Those of training and of the test after it.
+    /// Failures in training and in the test after it.
     fn failures(&self) -> Failures {
         let mut failures = self.fitted.failures.clone();
         if let Some(tested) = self.tested {
@@ -75,7 +74,7 @@ impl Summary<'_> {
         failures
     }
 
-    /// What hooks sent in training and in the test after it.
+    /// Deliveries of hooks in training and in the test after it.
     fn sinks(&self) -> Vec<SentByHook> {
         let mut sinks = self.fitted.sinks.clone();
         if let Some(tested) = self.tested {
@@ -84,69 +83,69 @@ impl Summary<'_> {
         sinks
     }
 
-    fn for_people(&self, app: &App, trainer: &Trainer) {
+    fn print_text(&self, app: &App, trainer: &Trainer) {
         let Summary { fitted, tested, best, seconds, .. } = self;
         let progress = fitted.progress;
-        let (epochs, steps) = (counted(progress.epochs_done, "epoch"), counted(progress.step, "step"));
-        let how = match &fitted.outcome {
+        let (epochs, steps) = (plural(progress.epochs_done, "epoch"), plural(progress.step, "step"));
+        let outcome = match &fitted.outcome {
             Outcome::Stopped { by, reason } => format!("stopped by `{by}` ({reason})"),
             Outcome::Interrupted { signal } => format!("interrupted by {signal}"),
             _ => "completed".to_owned(),
         };
-        print(&format!("\n{how} after {epochs}, {steps}, {}", duration(*seconds)));
+        print_stdout(&format!("\n{outcome} after {epochs}, {steps}, {}", duration(*seconds)));
         let directory = trainer.run_info().directory.as_ref().filter(|directory| directory.is_dir());
         let place = if directory.is_some() { " in metrics.jsonl" } else { "" };
-        let rows = |title: &str, of: &str, report: &Report| {
-            for row in rows(title, of, &report.metrics, place) {
-                print(&row);
+        let print_rows = |remark: &str, prefix: &str, report: &Report| {
+            for row in rows(remark, prefix, &report.metrics, place) {
+                print_stdout(&row);
             }
         };
-        rows("", "train/", fitted);
-        rows("", "val/", fitted);
+        print_rows("", "train/", fitted);
+        print_rows("", "val/", fitted);
         if let Some(report) = tested {
-            let on = match best {
+            let weights = match best {
                 Some(Best { score: Some((name, value)), .. }) => {
                     format!("   on the best weights ({name} {})", metric(name, *value))
                 }
                 Some(_) => "   on the saved weights".to_owned(),
-                None => "   on the last weights; no checkpoint hook kept better ones".to_owned(),
+                None => "   on the last weights; no checkpoint hook saved better ones".to_owned(),
             };
-            rows(&on, "test/", report);
+            print_rows(&weights, "test/", report);
         }
         for (at, line) in costs::summary(self.fitted, self.profile_hooks).into_iter().enumerate() {
-            print(&if at == 0 { format!("\n{line}") } else { line });
+            print_stdout(&if at == 0 { format!("\n{line}") } else { line });
         }
         let sent = sinks::lines(&self.sinks());
         if !sent.is_empty() {
-            print(&format!("\n{}\n  {}", sinks::TITLE, sent.join("\n  ")));
+            print_stdout(&format!("\n{}\n  {}", sinks::TITLE, sent.join("\n  ")));
         }
         let failures = lines(&self.failures());
         if !failures.is_empty() {
-            print(&format!("\nfailures\n  {}", failures.join("\n  ")));
+            print_stdout(&format!("\nfailures\n  {}", failures.join("\n  ")));
         }
         let Some(directory) = directory else { return };
-        print(&format!("\nthe run is in {}", directory.display()));
+        print_stdout(&format!("\nthe run is in {}", directory.display()));
         let name = app.command;
         let weights = best.map_or_else(|| directory.with_file_name("latest"), |best| best.path.clone());
-        print("what to try next");
+        print_stdout("next steps");
         if let Some(resume) = self.resume {
-            print(&format!("  {resume}    resumes where it was interrupted"));
+            print_stdout(&format!("  {resume}    resume the run"));
         }
-        print(&format!("  {name} predict --weights {}", weights.display()));
-        print(&format!("  {name} init my.toml    then edit it, and: {name} train my.toml"));
-        print(&format!("  {name} trace my.toml   shows the order of events"));
+        print_stdout(&format!("  {name} predict --weights {}", weights.display()));
+        print_stdout(&format!("  {name} init my.toml    then edit it, and: {name} train my.toml"));
+        print_stdout(&format!("  {name} trace my.toml   shows the order of events"));
     }
 }
 
-/// The metrics of one stage that people follow, with the remark beside the first, and how many others there are.
-fn rows(remark: &str, of: &str, metrics: &BTreeMap<String, f64>, place: &str) -> Vec<String> {
-    let of_stage = metrics.iter().filter(|(name, _)| name.starts_with(of));
-    let (followed, others): (Vec<_>, Vec<_>) = of_stage.partition(|(name, _)| is_followed(name));
+/// The metrics of a stage with a remark beside the first, and the number of those that summaries leave out.
+fn rows(remark: &str, prefix: &str, metrics: &BTreeMap<String, f64>, place: &str) -> Vec<String> {
+    let of_stage = metrics.iter().filter(|(name, _)| name.starts_with(prefix));
+    let (shown, others): (Vec<_>, Vec<_>) = of_stage.partition(|(name, _)| in_summaries(name));
     let remarks = std::iter::once(remark).chain(std::iter::repeat(""));
     let row = |((name, value), remark): ((&String, &f64), _)| {
         format!("  {name:<20} {:>10}{remark}", metric(name, *value))
     };
-    let mut rows: Vec<_> = followed.into_iter().zip(remarks).map(row).collect();
+    let mut rows: Vec<_> = shown.into_iter().zip(remarks).map(row).collect();
     if !others.is_empty() {
         rows.push(format!("  and {} more of activations{place}", others.len()));
     }
@@ -158,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stage_shows_what_people_follow_with_its_remark_once_and_counts_the_rest() {
+    fn a_stage_shows_its_metrics_with_one_remark_and_counts_those_of_activations() {
         let names = ["test/accuracy", "test/act_mean/a", "test/act_mean/b", "test/loss", "val/loss"];
         let metrics = names.iter().map(|name| ((*name).to_owned(), 0.5)).collect();
         let shown = rows("   on the last weights", "test/", &metrics, " in metrics.jsonl");

@@ -1,4 +1,4 @@
-//! Answers of servers to `notify`, `heartbeat` and `upload`.
+//! Fuzzed answers of servers to `notify`, `heartbeat` and `upload`.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::harness::{seed, time};
 use super::mutate::{Rng, bytes};
-use crate::tenter::{Place, Ran};
+use crate::tenter::{Ran, TestDir};
 
 const TOKEN: &str = "T0K3N-7f31";
 
@@ -35,7 +35,7 @@ const WORDS: &[&str] = &[
     "<Code>",
 ];
 
-/// Answers every request with something else, and counts them.
+/// Starts a server that answers each request differently, and counts the requests.
 fn serve() -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a port");
     let port = listener.local_addr().expect("an address").port();
@@ -45,7 +45,7 @@ fn serve() -> (u16, Arc<AtomicUsize>) {
         let mut rng = Rng(seed());
         for stream in listener.incoming().flatten() {
             let (base, other) = (rng.pick(ANSWERS).as_bytes(), rng.pick(ANSWERS).as_bytes());
-            // Half of them are HTTP at least in their first line.
+            // Half of the answers start with a valid line.
             let kept = if rng.below(2) == 0 { 15 } else { 0 };
             let answer = [&base[..kept], &bytes(&mut rng, &base[kept..], other, WORDS)].concat();
             counted.fetch_add(1, Ordering::SeqCst);
@@ -55,7 +55,7 @@ fn serve() -> (u16, Arc<AtomicUsize>) {
     (port, answered)
 }
 
-/// Reads what there is to read of a request, answers, and hangs up.
+/// Reads a part of the request, answers, and closes the connection.
 fn answered_with(mut stream: TcpStream, answer: &[u8]) {
     let _ = stream.set_read_timeout(Some(Duration::from_millis(100)));
     let mut request = vec![0; 1 << 16];
@@ -63,17 +63,17 @@ fn answered_with(mut stream: TcpStream, answer: &[u8]) {
     let _ = stream.write_all(answer);
 }
 
-/// Nothing panics, the training comes to its end, and the address stays a secret.
-fn survived(place: &Place, ran: Ran) {
+/// Checks that nothing panicked, the training completed, and the address stayed secret.
+fn survived(dir: &TestDir, ran: Ran) {
     let ran = ran.succeeded();
-    for text in [&ran.stdout, &ran.stderr, &place.read("runs/latest/events.jsonl")] {
+    for text in [&ran.stdout, &ran.stderr, &dir.read("runs/latest/events.jsonl")] {
         let panics = text.contains("panicked at") || text.contains("\"panicked\":true");
         assert!(!panics, "seed {}: {text}", seed());
         assert!(!text.contains(TOKEN), "seed {}: {text}", seed());
     }
 }
 
-/// Many that wait for an answer at the end.
+/// A configuration with many hooks that wait for an answer.
 fn config() -> String {
     let task = "task = \"toy\"\n[trainer]\nmax_epochs = 1\n";
     let common = "url_env = \"TENTERHOOK_TEST_WEBHOOK\"\ntimeout = \"1 s\"\non_error = \"warn\"\n";
@@ -86,13 +86,13 @@ fn config() -> String {
 }
 
 #[test]
-fn whatever_a_server_answers_the_training_goes_on() {
+fn a_training_survives_any_answer_of_a_server() {
     let (port, answered) = serve();
     let began = std::time::Instant::now();
     loop {
-        let place = Place::new();
-        place.write("c.toml", config());
-        let mut command = place.command(&["train", "c.toml", "--no-test"]);
+        let dir = TestDir::new();
+        dir.write("c.toml", config());
+        let mut command = dir.command(&["train", "c.toml", "--no-test"]);
         let url = format!("http://127.0.0.1:{port}/{TOKEN}");
         let output = command
             .env("TENTERHOOK_TEST_WEBHOOK", url)
@@ -102,7 +102,7 @@ fn whatever_a_server_answers_the_training_goes_on() {
             .env("AWS_REGION", "us-east-1")
             .output()
             .expect("it runs");
-        survived(&place, output.into());
+        survived(&dir, output.into());
         if time().is_none_or(|time| began.elapsed() >= time) {
             break;
         }

@@ -1,4 +1,4 @@
-//! Data files and weights.
+//! Fuzzed data files and weights.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ fn loaded(path: &Path) -> Result<(), String> {
 }
 
 #[test]
-fn a_csv_file_is_read_or_refused() {
+fn a_fuzzed_csv_file_is_read_or_refused() {
     let row = |label: u32| format!("{},{label}\n", ["1"; 16].join(","));
     let rows = |rows: u32| (0..rows).map(|number| row(number % 3)).collect::<String>();
     let header = format!("{},label\n", (0..16).map(|n| format!("p{n}")).collect::<Vec<_>>().join(","));
@@ -42,7 +42,7 @@ fn a_csv_file_is_read_or_refused() {
 }
 
 #[test]
-fn idx_files_are_read_or_refused() {
+fn fuzzed_idx_files_are_read_or_refused() {
     let idx = |magic: u8, sizes: &[u32], bytes: Vec<u8>| -> Vec<u8> {
         let sizes = sizes.iter().flat_map(|size| size.to_be_bytes());
         [0, 0, 8, magic].into_iter().chain(sizes).chain(bytes).collect()
@@ -66,7 +66,7 @@ fn idx_files_are_read_or_refused() {
 }
 
 #[test]
-fn weights_are_read_or_refused() {
+fn fuzzed_weights_are_read_or_refused() {
     let header = r#"{"a.weight":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},"b":{"dtype":"F32","shape":[1],"data_offsets":[16,20]}}"#;
     let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0; 20]].concat();
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Tries inputs one after the other, and makes a failing one small.
+//! Runs fuzz inputs, and minimizes the first failing one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -10,26 +10,26 @@ use tenterhook::{Report, RunError};
 
 use super::mutate::{self, Rng};
 
-/// No input takes longer than this, even on a busy machine.
+/// Time limit of one input, also on a busy machine.
 const LONGEST: Duration = Duration::from_mins(1);
-/// How often a failing input is tried with a part less.
+/// Maximum number of attempts to minimize a failing input.
 const SHRINKS: usize = 400;
 
-/// What is fuzzed.
+/// A fuzz target.
 pub(super) struct Fuzz<'a> {
     /// The name of the target.
     pub(super) name: &'a str,
-    /// Inputs to begin with, besides the files in `corpus/<name>/`.
+    /// Initial inputs, besides the files in `corpus/<name>/`.
     pub(super) corpus: Vec<Vec<u8>>,
     /// Words of the format.
     pub(super) words: &'a [&'a str],
-    /// How an input becomes a document of values and back, where it is one.
+    /// How inputs are parsed and written, if they are structured.
     pub(super) format: Option<Format>,
-    /// How many inputs are tried when no time is given.
+    /// The number of inputs, if no time is given.
     pub(super) inputs: usize,
 }
 
-/// A format with values.
+/// A structured format.
 #[derive(Clone, Copy)]
 pub(super) struct Format {
     pub(super) read: fn(&[u8]) -> Option<Value>,
@@ -72,7 +72,7 @@ pub(super) const TOML: Format = Format {
     write: |value| Some(toml::to_string(&in_toml(value)?).ok()?.into_bytes()),
 };
 
-/// JSON as TOML, which has no null.
+/// Converts JSON to TOML, without nulls.
 pub(super) fn in_toml(value: &Value) -> Option<toml::Value> {
     Some(match value {
         Value::Object(map) => toml::Value::Table(
@@ -92,13 +92,13 @@ pub(super) fn seed() -> u64 {
     number("TENTERHOOK_FUZZ_SEED").unwrap_or(1)
 }
 
-/// How long each target is fuzzed, where that is said.
+/// The time per target, if it is set.
 pub(super) fn time() -> Option<Duration> {
     number("TENTERHOOK_FUZZ_SECONDS").map(Duration::from_secs)
 }
 
 impl Fuzz<'_> {
-    /// Tries the corpus as it is, then inputs made from it. `check` says what is wrong with what an input leads to.
+    /// Runs the inputs of the corpus, then variations of them. `check` returns what is wrong with the result of an input.
     pub(super) fn run(&self, check: impl Fn(&[u8]) -> Result<(), String>) {
         if let Ok(file) = std::env::var("TENTERHOOK_FUZZ_INPUT") {
             let input = std::fs::read(&file).expect("the input is there");
@@ -134,7 +134,7 @@ impl Fuzz<'_> {
         written.unwrap_or_else(|| mutate::bytes(rng, &base, &other, self.words))
     }
 
-    /// Makes a failing input as small as it gets, keeps it in a file, and fails.
+    /// Minimizes a failing input, writes it to a file, and fails.
     fn report(&self, input: &[u8], wrong: &str, check: &impl Fn(&[u8]) -> Result<(), String>) -> ! {
         let (mut small, mut why) = (input.to_vec(), wrong.to_owned());
         let (mut size, mut left) = (small.len().div_ceil(2), SHRINKS);
@@ -162,7 +162,7 @@ impl Fuzz<'_> {
     }
 }
 
-/// The inputs of a target that are kept in files, such as those that failed once.
+/// The input files of a target, such as those that failed once.
 fn files(target: &str) -> Vec<Vec<u8>> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/fuzz/corpus").join(target);
     if !directory.is_dir() {
@@ -174,7 +174,7 @@ fn files(target: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| std::fs::read(path).expect("an input is read")).collect()
 }
 
-/// What panicked in a call of the trainer, which contains panics.
+/// Fails if something panicked in a call of the trainer, which catches panics.
 pub(super) fn no_panic(called: Result<Report, RunError>) -> Result<(), String> {
     let (report, failure) = match called {
         Ok(report) => (report, None),
@@ -205,7 +205,7 @@ fn attempt(check: &impl Fn(&[u8]) -> Result<(), String>, input: &[u8]) -> Result
     }
 }
 
-/// Ends the process when an input never ends.
+/// Aborts the process if an input exceeds the time limit.
 struct Watch(mpsc::Sender<Vec<u8>>);
 
 impl Watch {
@@ -229,6 +229,6 @@ impl Watch {
     }
 
     fn tries(&self, input: &[u8]) {
-        self.0.send(input.to_vec()).expect("somebody watches");
+        self.0.send(input.to_vec()).expect("the watchdog runs");
     }
 }

@@ -1,7 +1,7 @@
-//! Fuzzing of everything that reads what others have written: no input may panic, hang or be accepted wrongly.
+//! Fuzzing of everything that reads untrusted input: no input may cause a panic or a hang, or be wrongly accepted.
 //!
-//! A few hundred inputs per target run with the other tests. `TENTERHOOK_FUZZ_SECONDS=60` fuzzes each target for that
-//! long, `TENTERHOOK_FUZZ_SEED` chooses other inputs, and `TENTERHOOK_FUZZ_INPUT=FILE` tries one file again.
+//! A few hundred inputs per target run with the other tests. `TENTERHOOK_FUZZ_SECONDS=60` sets the time per target,
+//! `TENTERHOOK_FUZZ_SEED` the seed, and `TENTERHOOK_FUZZ_INPUT=FILE` runs a single input.
 
 mod answers;
 mod files;

@@ -1,8 +1,8 @@
-//! Inputs that are almost right: bytes with a few edits, and JSON with other values.
+//! Almost valid inputs: bytes with a few edits, and JSON with other values.
 
 use serde_json::{Map, Value, json};
 
-/// A reproducible stream of numbers (`SplitMix64`).
+/// A reproducible random number generator (`SplitMix64`).
 pub(super) struct Rng(pub(super) u64);
 
 impl Rng {
@@ -24,7 +24,7 @@ impl Rng {
     }
 }
 
-/// Texts that readers stumble over: extreme numbers, other types, brackets, control characters.
+/// Texts that often break parsers: extreme numbers, other types, brackets, control characters.
 const WORDS: &[&str] = &[
     "0",
     "-1",
@@ -75,7 +75,7 @@ const WORDS: &[&str] = &[
     "(",
 ];
 
-/// One to eight edits of an input, some of them with parts of another.
+/// Applies one to eight edits to an input, some with parts of another input.
 pub(super) fn bytes(rng: &mut Rng, input: &[u8], other: &[u8], words: &[&str]) -> Vec<u8> {
     let mut out = input.to_vec();
     for _ in 0..=rng.below(8) {
@@ -95,7 +95,6 @@ pub(super) fn bytes(rng: &mut Rng, input: &[u8], other: &[u8], words: &[&str]) -
                 out.splice(at..end, part);
             }
             5 => {
-                // A number becomes another one.
                 let digits = |byte: &u8| byte.is_ascii_digit();
                 if let Some(start) = out.iter().skip(at).position(digits).map(|found| at + found) {
                     let length = out[start..].iter().take_while(|byte| digits(byte)).count();
@@ -113,7 +112,7 @@ pub(super) fn bytes(rng: &mut Rng, input: &[u8], other: &[u8], words: &[&str]) -
     out
 }
 
-/// One to three nodes of a document become another value, vanish, or come twice.
+/// Replaces, removes or duplicates one to three nodes of a document.
 pub(super) fn document(rng: &mut Rng, document: &Value) -> Value {
     let mut out = document.clone();
     for _ in 0..=rng.below(3) {
@@ -154,7 +153,7 @@ fn nth(value: &Value, n: usize) -> &Value {
     here
 }
 
-/// Counts down to the node that is meant, and edits it where it stands.
+/// Counts down to the chosen node, and edits it in place.
 fn edit(value: &mut Value, left: &mut usize, rng: &mut Rng, donor: &Value) {
     *left -= 1;
     if *left == 0 {

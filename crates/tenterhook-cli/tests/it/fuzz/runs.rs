@@ -1,4 +1,4 @@
-//! Checkpoints and run directories.
+//! Fuzzed checkpoints and run directories.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,7 @@ fn trainer(epochs: i64) -> Trainer {
     trainer
 }
 
-/// A run of an epoch below this directory, and one of its checkpoints.
+/// A run of one epoch below this directory, and one of its checkpoints.
 fn trained(root: &Path) -> (PathBuf, PathBuf) {
     let mut trainer = trainer(1).with_run_directory(RunDirectoryPlan::below(root.join("runs")));
     trainer.fit(&mut Toy::default(), &mut ToyData::default()).unwrap();
@@ -37,7 +37,7 @@ fn trained(root: &Path) -> (PathBuf, PathBuf) {
     (run, checkpoint)
 }
 
-/// A copy of a checkpoint with another `state.json`, as whole as the original.
+/// A copy of a checkpoint with another `state.json` and a matching manifest.
 pub(crate) fn copied(checkpoint: &Path, to: &Path, state: &[u8]) {
     let _ = fs::remove_dir_all(to);
     fs::create_dir_all(to).unwrap();
@@ -54,7 +54,7 @@ pub(crate) fn copied(checkpoint: &Path, to: &Path, state: &[u8]) {
     fs::write(to.join("manifest.json"), text.replace(&zeros, &hash(text.as_bytes()))).unwrap();
 }
 
-/// Whether a path leads elsewhere than to these places, which nobody would miss.
+/// Whether the state contains a path outside of these harmless places.
 fn leads_elsewhere(value: &Value, but: &[String]) -> bool {
     match value {
         Value::String(text) => (text.starts_with('/') || text.contains("..")) && !but.contains(text),
@@ -64,7 +64,7 @@ fn leads_elsewhere(value: &Value, but: &[String]) -> bool {
     }
 }
 
-/// Every file and directory below this one, without what is below `but`.
+/// All files and directories below this one, except those below `but`.
 fn all_files(directory: &Path, but: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = fs::read_dir(directory).unwrap().flatten().map(|entry| entry.path());
     let mut found = BTreeMap::new();
@@ -79,7 +79,7 @@ fn all_files(directory: &Path, but: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 #[test]
-fn a_state_is_resumed_from_or_refused_and_changes_nothing_elsewhere() {
+fn a_fuzzed_state_is_resumed_or_refused_and_changes_no_other_files() {
     let directory = tempfile::tempdir().unwrap();
     let (run, checkpoint) = trained(directory.path());
     let text = fs::read_to_string(checkpoint.join("state.json")).unwrap();
@@ -87,7 +87,7 @@ fn a_state_is_resumed_from_or_refused_and_changes_nothing_elsewhere() {
     let state: Value = serde_json::from_str(&text).unwrap();
     assert!(!leads_elsewhere(&state, &[]), "the corpus itself would be left out: {state:#}");
     let (scratch, victim) = (directory.path().join("scratch"), directory.path().join("victim"));
-    // A directory that looks like a checkpoint, which may be removed where it belongs to the run.
+    // A directory that looks like a checkpoint of the run may be removed.
     copied(&checkpoint, &victim, text.as_bytes());
     let before = all_files(directory.path(), &scratch);
     let elsewhere = [victim.display().to_string(), "../victim".to_owned()];
@@ -112,7 +112,7 @@ fn a_state_is_resumed_from_or_refused_and_changes_nothing_elsewhere() {
 }
 
 #[test]
-fn a_manifest_is_believed_or_refused() {
+fn a_fuzzed_manifest_is_accepted_or_refused() {
     let directory = tempfile::tempdir().unwrap();
     let (_, checkpoint) = trained(directory.path());
     let manifest = checkpoint.join("manifest.json");
@@ -130,7 +130,7 @@ fn a_manifest_is_believed_or_refused() {
 }
 
 #[test]
-fn the_files_of_a_run_are_read_as_far_as_they_can_be() {
+fn fuzzed_files_of_a_run_are_read_without_a_panic() {
     let directory = tempfile::tempdir().unwrap();
     let (run, _) = trained(directory.path());
     fs::write(run.join("config.toml"), "task = \"toy\"\n[[hooks]]\nuse = \"console\"\n").unwrap();
@@ -142,7 +142,7 @@ fn the_files_of_a_run_are_read_as_far_as_they_can_be() {
         Fuzz { name, corpus: vec![right.clone()], words: &words, format, inputs: 120 }.run(|input| {
             fs::write(&file, input).unwrap();
             if let Ok(run) = Run::read(&run) {
-                let _ = (run.curves(), run.happenings(), run.config(), run.checkpoints());
+                let _ = (run.curves(), run.event_log(), run.config(), run.checkpoints());
             }
             let _ = Runs::below(directory.path().join("runs")).map(|runs| runs.list().len());
             Ok(())

@@ -1,7 +1,7 @@
 //! The JSON schema and the program agree on keys, types and extreme values.
 
 use serde_json::{Value, json};
-use tenterhook::config::{Sources, schema_of_all};
+use tenterhook::config::{Sources, config_schema};
 use tenterhook::registry::Registry;
 
 use super::harness::{TOML, in_toml, seed, time};
@@ -17,7 +17,7 @@ validator = Draft202012Validator(asked["schema"])
 print(json.dumps([next((error.message[:300] for error in validator.iter_errors(case)), None) for case in asked["cases"]]))
 "#;
 
-/// What was done to a configuration that works.
+/// A change of a valid configuration.
 #[derive(Clone, Debug, PartialEq)]
 enum Edit {
     /// A key that does not exist.
@@ -28,8 +28,8 @@ enum Edit {
     Extreme(String),
 }
 
-/// Keys of which the schema accepts more than the program: the grammar of `when` nests, which no pattern says, and JSON has
-/// one zero where `val_check_interval` has two (0.0 is every batch, and a count of 0 is refused).
+/// Keys whose schema accepts more than the program. A pattern cannot describe the nested grammar of `when`, and JSON does
+/// not distinguish 0 from 0.0, which `val_check_interval` does (0.0 means every batch, a count of 0 is refused).
 const SCHEMA_IS_WIDER: &[&str] = &["val_check_interval", "when"];
 
 /// A random table within a document.
@@ -66,7 +66,7 @@ fn edited(rng: &mut Rng, config: &Value) -> Option<(Edit, Value)> {
         Edit::OtherType => {
             let keys: Vec<String> = map.keys().cloned().collect();
             let key = if keys.is_empty() { return None } else { rng.pick(&keys).clone() };
-            // What text means is not a question of its type.
+            // Whether a text is valid does not depend on its type.
             let others = if map[&key].is_string() { 2 } else { 3 };
             let other = [json!({ "zz": 1 }), json!([[[1]]]), json!("zz")][rng.below(others)].clone();
             map.insert(key, other);
@@ -117,7 +117,7 @@ fn the_schema_and_the_program_agree_on_keys_types_and_extreme_values() {
         })
         .collect();
     let documents: Vec<_> = works.iter().chain(cases.iter().map(|(_, config)| config)).collect();
-    let asked = json!({ "schema": schema_of_all(&tasks, &registry), "cases": documents }).to_string();
+    let asked = json!({ "schema": config_schema(&tasks, &registry), "cases": documents }).to_string();
     let verdicts: Vec<Option<String>> =
         serde_json::from_value(answer(&python, VALIDATE, &asked)).expect("its verdicts");
     let edits = works.iter().map(|_| None).chain(cases.iter().map(|(edit, _)| Some(edit)));

@@ -1,4 +1,4 @@
-//! Configurations, conditions, patterns and templates.
+//! Fuzzed configurations, conditions, patterns and templates.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ pub(super) fn tasks() -> Vec<Box<dyn AnyTask>> {
     vec![Box::new(ToyTask), Box::new(Digits), Box::new(Text)]
 }
 
-/// Configurations that work: each task, each built-in hook, all of them together, and every key written out.
+/// Valid configurations: each task, each built-in hook, all hooks together, and all keys written out.
 pub(super) fn configs() -> Vec<Vec<u8>> {
     let registry = Registry::default();
     let examples = registry.hooks().filter_map(|hook| {
@@ -36,7 +36,7 @@ pub(super) fn configs() -> Vec<Vec<u8>> {
         "task = \"toy\"\n[hooks_config]\nenable_gradient_monitor = true\nhook_classes = [\"console\"]\n"
             .into(),
     );
-    // As they are printed, with every key.
+    // Printed configurations have every key.
     let directory = tempfile::tempdir().unwrap();
     let printed = all.iter().take(tasks().len()).map(|config| {
         let file = directory.path().join("config.toml");
@@ -48,7 +48,7 @@ pub(super) fn configs() -> Vec<Vec<u8>> {
     all.into_iter().map(String::into_bytes).collect()
 }
 
-/// An error says where, and what.
+/// Checks that an error has a place and a message.
 fn is_helpful(error: &ConfigError, file: &Path) -> Result<(), String> {
     let text = error.to_string();
     let empty = error.problems().iter().any(|problem| problem.message.trim().is_empty());
@@ -60,7 +60,7 @@ fn is_helpful(error: &ConfigError, file: &Path) -> Result<(), String> {
 }
 
 #[test]
-fn a_configuration_is_planned_or_refused_with_place_and_problem() {
+fn a_fuzzed_configuration_is_planned_or_refused_with_place_and_problem() {
     let (directory, registry, tasks) = (tempfile::tempdir().unwrap(), Registry::default(), tasks());
     let file = directory.path().join("fuzzed.toml");
     let fuzz = Fuzz {
@@ -84,7 +84,7 @@ fn a_configuration_is_planned_or_refused_with_place_and_problem() {
         match (trainer, resolved.program(&tasks, &registry)) {
             (Ok(trainer), Ok(mut program)) => {
                 let mut trainer = trainer.with_notices(|_| {});
-                match program.refusals(&mut trainer) {
+                match program.plan_errors(&mut trainer) {
                     Err(error) => no_panic(Err(error)),
                     Ok(_) => Ok(()),
                 }
@@ -99,7 +99,7 @@ pub(super) const CONDITION_WORDS: &[&str] =
     &["and", "or", "not", "<", ">=", "==", "(", ")", "%", "-", "nan", "inf", "val/loss", "\"a\""];
 
 #[test]
-fn a_condition_means_the_same_after_it_is_written_and_read() {
+fn a_fuzzed_condition_means_the_same_after_printing_and_parsing() {
     let corpus = [
         "val/loss < 0.5 and epoch % 5 == 0",
         "not (a - 1 >= 'x' or b != nan)",
@@ -123,7 +123,7 @@ fn a_condition_means_the_same_after_it_is_written_and_read() {
 }
 
 #[test]
-fn a_pattern_is_matched_at_once() {
+fn a_fuzzed_pattern_matches_quickly() {
     let corpus = ["blocks.*.mlp", "**.bias", "**.**.**.**.x", "*a*a*a*b", "a.b.c"];
     let corpus = corpus.map(|text| text.as_bytes().to_vec()).to_vec();
     let names = [
@@ -151,7 +151,7 @@ fn a_pattern_is_matched_at_once() {
 }
 
 #[test]
-fn a_template_is_filled_in_or_refused_and_names_a_checkpoint_below_its_directory() {
+fn a_fuzzed_template_stays_below_the_checkpoint_directory() {
     let corpus = [
         "{epoch}-{step}",
         "epoch_{epoch}_loss_{val/loss:.2f}",
@@ -180,7 +180,7 @@ fn a_template_is_filled_in_or_refused_and_names_a_checkpoint_below_its_directory
             trainer.add_hook(hook).unwrap();
         }
         if let Ok(hook) = notify {
-            // Nothing listens there; the message is written all the same.
+            // No server listens there, but the message is formatted.
             trainer.add_hook(hook.to(Secret::new("http://127.0.0.1:1/"))).unwrap();
         }
         let mut data = ToyData { train: vec![1], validate: vec![1], ..ToyData::default() };

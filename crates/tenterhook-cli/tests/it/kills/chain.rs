@@ -1,19 +1,19 @@
-//! One run, killed again and again and resumed until it is finished.
+//! One run that is killed several times and resumed until it is finished.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use super::child::{Part, Signals};
-use super::sight::{Before, Kind};
+use super::activity::{Activity, RunBefore};
+use super::child::{RunProcess, Signals};
 use super::task::Task;
-use crate::tenter::Place;
+use crate::tenter::TestDir;
 
-/// A small random stream, so that a failure can be repeated as far as time can be.
-pub(super) struct Chance(pub(super) u64);
+/// A small random number generator, so that failures can be repeated, except for timing.
+pub(super) struct Rng(pub(super) u64);
 
-impl Chance {
+impl Rng {
     fn next(&mut self) -> u32 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -35,150 +35,150 @@ impl Chance {
 /// When to kill.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Aim {
-    /// So long after the start.
+    /// After this time.
     Instant(Duration),
-    /// The first time that it does this after so many saves of its own.
-    At(Kind, u64),
+    /// During an activity, after a number of saves by this process.
+    At(Activity, u64),
 }
 
-/// What has happened so far.
+/// Statistics of all kills.
 #[derive(Default)]
-pub(super) struct Tally {
+pub(super) struct Statistics {
     pub(super) kills: usize,
     pub(super) random: usize,
-    pub(super) kinds: BTreeMap<Kind, usize>,
+    pub(super) activities: BTreeMap<Activity, usize>,
     pub(super) parts: usize,
     pub(super) resumed: usize,
     pub(super) chains: usize,
     pub(super) longest: usize,
-    /// How many aims have been taken, hit or not.
+    /// The number of attempted kills.
     aims: usize,
-    /// How long a process lives at the most, as far as is known.
+    /// The shortest lifetime of a process that was not killed.
     life: Option<Duration>,
 }
 
-impl Tally {
-    /// The first kind that was not hit yet.
-    pub(super) fn missing(&self) -> Option<Kind> {
-        Kind::AIMED.into_iter().find(|kind| !self.kinds.contains_key(kind))
+impl Statistics {
+    /// The first activity that was not hit yet.
+    pub(super) fn missing(&self) -> Option<Activity> {
+        Activity::AIMED.into_iter().find(|activity| !self.activities.contains_key(activity))
     }
 
-    fn note(&mut self, aim: Aim, kinds: &BTreeSet<Kind>) {
+    fn note(&mut self, aim: Aim, activities: &BTreeSet<Activity>) {
         self.kills += 1;
         self.random += usize::from(matches!(aim, Aim::Instant(_)));
-        for kind in kinds {
-            *self.kinds.entry(*kind).or_default() += 1;
+        for activity in activities {
+            *self.activities.entry(*activity).or_default() += 1;
         }
     }
 
-    /// Random instants and every kind in turn; before the first checkpoint only where there is none.
-    fn next_aim(&mut self, chance: &mut Chance, task: &Task, is_new: bool) -> Aim {
+    /// Alternates between random instants and all activities. Only a new run can be killed before its first checkpoint.
+    fn next_aim(&mut self, rng: &mut Rng, task: &Task, is_new: bool) -> Aim {
         if is_new && self.chains % 2 == 1 {
-            return Aim::At(Kind::BeforeTheFirst, 0);
+            return Aim::At(Activity::BeforeFirstCheckpoint, 0);
         }
         self.aims += 1;
-        let kinds = &Kind::AIMED[1..];
-        match self.aims % (kinds.len() + 5) {
-            turn if turn < kinds.len() => Aim::At(kinds[turn], u64::from(chance.next() % 6)),
-            _ => Aim::Instant(self.life.unwrap_or(task.duration).mul_f64(chance.share() * 0.8)),
+        let activities = &Activity::AIMED[1..];
+        match self.aims % (activities.len() + 5) {
+            turn if turn < activities.len() => Aim::At(activities[turn], u64::from(rng.next() % 6)),
+            _ => Aim::Instant(self.life.unwrap_or(task.duration).mul_f64(rng.share() * 0.8)),
         }
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for Statistics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tally { kills, random, kinds, parts, resumed, chains, longest, .. } = self;
+        let Statistics { kills, random, activities, parts, resumed, chains, longest, .. } = self;
         write!(
             f,
             "{kills} kills ({random} at random instants) in {chains} runs, {parts} processes, {resumed} of them \
-             from a checkpoint; {longest} kills in one run at the most; killed while {kinds:?}"
+             from a checkpoint; {longest} kills in one run at the most; killed while {activities:?}"
         )
     }
 }
 
-/// Kills a run so many times, resumes it until it is finished, and compares it.
-pub(super) fn chain(task: &Task, chance: &mut Chance, tally: &mut Tally, most: usize) {
-    let place = task.place();
+/// Kills a run up to `most` times, resumes it until it is finished, and compares the result.
+pub(super) fn chain(task: &Task, rng: &mut Rng, statistics: &mut Statistics, most: usize) {
+    let dir = task.dir();
     let mut signals = Signals::new();
     let mut log = Vec::new();
-    tally.chains += 1;
+    statistics.chains += 1;
     loop {
         let is_new = log.is_empty();
-        let aim = tally.next_aim(chance, task, is_new);
-        let before = Before::of(place.path());
-        let part = start(&place, chance.share() < 0.5);
-        tally.parts += 1;
+        let aim = statistics.next_aim(rng, task, is_new);
+        let before = RunBefore::of(dir.path());
+        let process = start(&dir, rng.share() < 0.5);
+        statistics.parts += 1;
         if log.len() == most {
-            part.wait();
+            process.wait();
             break;
         }
         let began = Instant::now();
-        let Some(kinds) = kill(part, &before, aim, &mut signals) else {
-            // The next random instants are within what a process lives.
-            tally.life = Some(tally.life.unwrap_or(task.duration).min(began.elapsed()));
+        let Some(activities) = kill(process, &before, aim, &mut signals) else {
+            // The process finished first: choose earlier instants from now on.
+            statistics.life = Some(statistics.life.unwrap_or(task.duration).min(began.elapsed()));
             break;
         };
-        tally.note(aim, &kinds);
-        log.push(format!("{aim:?}: killed while {kinds:?}"));
+        statistics.note(aim, &activities);
+        log.push(format!("{aim:?}: killed while {activities:?}"));
     }
-    tally.longest = tally.longest.max(log.len());
-    let events = fs::read_to_string(place.path().join("runs/latest/events.jsonl")).expect("events");
-    tally.resumed += events.matches("\"resumed_from\":").count();
-    task.must_equal(&place, &[], &log.join("\n"));
+    statistics.longest = statistics.longest.max(log.len());
+    let events = fs::read_to_string(dir.path().join("runs/latest/events.jsonl")).expect("events");
+    statistics.resumed += events.matches("\"resumed_from\":").count();
+    task.assert_equal(&dir, &[], &log.join("\n"));
 }
 
-/// Begins the run, or goes on with it in one of the two ways.
-pub(super) fn start(place: &Place, by_configuration: bool) -> Part {
-    if by_configuration || !place.path().join("runs/latest").exists() {
-        Part::start(place, &["train", "config.toml", "--resume", "auto"])
+/// Starts the run, or resumes it in one of two ways.
+pub(super) fn start(dir: &TestDir, by_configuration: bool) -> RunProcess {
+    if by_configuration || !dir.path().join("runs/latest").exists() {
+        RunProcess::start(dir, &["train", "config.toml", "--resume", "auto"])
     } else {
-        Part::start(place, &["resume", "latest"])
+        RunProcess::start(dir, &["resume", "latest"])
     }
 }
 
-/// Kills it as the aim says, and tells what it was doing. `None`: it came to its end before.
+/// Kills the process at the aimed moment, and returns what it was doing. `None` if it finished first.
 pub(super) fn kill(
-    mut part: Part,
-    before: &Before,
+    mut process: RunProcess,
+    before: &RunBefore,
     aim: Aim,
     signals: &mut Signals,
-) -> Option<BTreeSet<Kind>> {
+) -> Option<BTreeSet<Activity>> {
     let began = Instant::now();
     let is_time = || match aim {
         Aim::Instant(pause) => began.elapsed() >= pause,
-        Aim::At(_, saves) => before.has_begun() && before.saves() >= saves,
+        Aim::At(_, saves) => before.has_started() && before.saves() >= saves,
     };
     while !is_time() {
-        if part.has_ended() {
+        if process.has_ended() {
             return None;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
     let wanted = match aim {
         Aim::Instant(_) => None,
-        Aim::At(kind, _) => Some(kind),
+        Aim::At(activity, _) => Some(activity),
     };
-    // The processor is not only ours; a test lasts longer than a moment of a save.
-    let pause = Duration::from_micros(if wanted == Some(Kind::Testing) { 1000 } else { 20 });
+    // A test takes longer than a part of a save, so it needs less frequent checks.
+    let pause = Duration::from_micros(if wanted == Some(Activity::Testing) { 1000 } else { 20 });
     loop {
-        if part.has_ended() {
+        if process.has_ended() {
             return None;
         }
-        if wanted.is_some_and(|kind| !before.may_be(kind)) {
+        if wanted.is_some_and(|activity| !before.is_possible(activity)) {
             std::thread::sleep(pause);
             continue;
         }
-        if !part.stop(signals) {
+        if !process.stop(signals) {
             return None;
         }
-        let kinds = before.look();
-        if wanted.is_none_or(|kind| kinds.contains(&kind)) {
-            part.kill();
-            return Some(kinds);
+        let activities = before.activities();
+        if wanted.is_none_or(|activity| activities.contains(&activity)) {
+            process.kill();
+            return Some(activities);
         }
-        part.go_on(signals);
-        if wanted == Some(Kind::Validating) {
-            // A good deal shorter than a validation, so that it is met however slow the signals are.
+        process.resume(signals);
+        if wanted == Some(Activity::Validating) {
+            // Much shorter than a validation, so that slow signals do not miss it.
             std::thread::sleep(Duration::from_millis(2));
         }
     }

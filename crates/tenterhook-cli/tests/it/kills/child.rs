@@ -1,13 +1,13 @@
-//! The program under way, which can be stopped to have a look, let go on, and killed.
+//! A running program that can be paused, continued and killed.
 
 use std::fs;
 use std::io::Write;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
-use crate::tenter::Place;
+use crate::tenter::TestDir;
 
-/// A shell that sends signals: its own `kill` is quicker than to start a program for each.
+/// A shell that sends signals, which is faster than a new process for each.
 pub(super) struct Signals {
     shell: Child,
     orders: Option<ChildStdin>,
@@ -22,7 +22,7 @@ impl Signals {
 
     fn send(&mut self, signal: &str, process: u32) {
         let orders = self.orders.as_mut().expect("it is open until the end");
-        // One that is no longer there needs none.
+        // The process may have ended.
         writeln!(orders, "kill -{signal} {process} 2>/dev/null").expect("the shell listens");
     }
 }
@@ -34,41 +34,41 @@ impl Drop for Signals {
     }
 }
 
-/// A part of a run.
-pub(super) struct Part {
+/// One process of a run.
+pub(super) struct RunProcess {
     child: Child,
     said: std::path::PathBuf,
 }
 
-impl Part {
-    pub(super) fn start(place: &Place, arguments: &[&str]) -> Part {
-        let said = place.path().join("said");
+impl RunProcess {
+    pub(super) fn start(dir: &TestDir, arguments: &[&str]) -> RunProcess {
+        let said = dir.path().join("said");
         let file = fs::File::create(&said).expect("a file for what it says");
-        let mut command = place.command(arguments);
+        let mut command = dir.command(arguments);
         let child = command.stdout(Stdio::null()).stderr(file).spawn().expect("it starts");
-        Part { child, said }
+        RunProcess { child, said }
     }
 
-    /// Whether it has come to its end by itself, which must be a good one.
+    /// Whether the process has ended, which must be with exit code 0.
     pub(super) fn has_ended(&mut self) -> bool {
         let Some(status) = self.child.try_wait().expect("it can be asked") else { return false };
-        self.must_be_good(status.code());
+        self.assert_success(status.code());
         true
     }
 
     pub(super) fn wait(mut self) {
         let code = self.child.wait().expect("it ends").code();
-        self.must_be_good(code);
+        self.assert_success(code);
     }
 
-    fn must_be_good(&self, code: Option<i32>) {
+    fn assert_success(&self, code: Option<i32>) {
         assert_eq!(code, Some(0), "{}", fs::read_to_string(&self.said).unwrap_or_default());
     }
 
-    /// Stops all its threads; returns once they stand still. `false`: it has ended.
+    /// Pauses all threads of the process. `false` if it has ended.
     pub(super) fn stop(&mut self, signals: &mut Signals) -> bool {
         signals.send("STOP", self.child.id());
-        while !self.stands_still() {
+        while !self.is_paused() {
             if self.has_ended() {
                 return false;
             }
@@ -77,7 +77,7 @@ impl Part {
         true
     }
 
-    fn stands_still(&self) -> bool {
+    fn is_paused(&self) -> bool {
         let threads = fs::read_dir(format!("/proc/{}/task", self.child.id()));
         let states: Vec<_> = threads
             .into_iter()
@@ -85,17 +85,17 @@ impl Part {
             .flatten()
             .filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok())
             .collect();
-        // The state comes behind the name, which stands in parentheses and may hold anything.
+        // The state follows the name, which is in parentheses and may contain any character.
         let is_stopped =
             |stat: &String| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" T"));
         !states.is_empty() && states.iter().all(is_stopped)
     }
 
-    pub(super) fn go_on(&self, signals: &mut Signals) {
+    pub(super) fn resume(&self, signals: &mut Signals) {
         signals.send("CONT", self.child.id());
     }
 
-    /// At once, whatever it does.
+    /// Kills the process with SIGKILL.
     pub(super) fn kill(mut self) {
         self.child.kill().expect("it can be killed");
         self.child.wait().expect("it ends");

@@ -1,4 +1,4 @@
-//! Every difference between two runs that time does not explain.
+//! Finds the differences between two runs, except for times.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,8 +6,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-/// What differs in `state.json` because it is a time, a length of a file with times in it, a count of what really
-/// happened, or who has been told so far. `*` stands for any one part.
+/// Paths in `state.json` that may differ: times, lengths of files with times in them, counts of real events, and
+/// deliveries so far. `*` matches one part.
 const OF_TIME: [&str; 11] = [
     "elapsed",
     "loops.train_began",
@@ -15,40 +15,39 @@ const OF_TIME: [&str; 11] = [
     "marks.*.length",
     "number",
     "unannounced",
-    // Of `checkpoint`, for `train_time_interval`, and of `every`, for times.
+    // Times of `checkpoint` (`train_time_interval`) and of `every`.
     "hooks.*.data.last_time_ns",
     "hooks.*.data.$gate.last_ns",
-    // Of `csv` and `tensorboard`: where their file is, which is named by a time, and when they last wrote.
+    // File names of `csv` and `tensorboard`, which contain a time, and when they last wrote.
     "hooks.*.data.file.path",
     "hooks.*.data.file.time",
     "hooks.*.data.file.first",
 ];
 
-/// What `run.json` says of the result.
+/// The keys of `run.json` with the result.
 const RESULT: [&str; 8] =
     ["status", "steps", "epochs", "samples", "tokens", "metrics", "parameters", "hooks"];
 
-/// Compares a run with one that was never touched; `except` are keys of `state.json` beyond those of time,
-/// and names of files.
-pub(super) fn differences(untouched: &Path, run: &Path, except: &[&str]) -> Vec<String> {
+/// Compares a run with an uninterrupted one. `except` are further keys of `state.json`, and names of files.
+pub(super) fn differences(uninterrupted: &Path, run: &Path, except: &[&str]) -> Vec<String> {
     let mut found = Differences { found: Vec::new() };
-    found.bytes(untouched, run, "weights.safetensors");
+    found.bytes(uninterrupted, run, "weights.safetensors");
     for file in ["metrics.jsonl", "histograms.jsonl", "updates.jsonl"] {
-        found.lines(untouched, run, file);
+        found.lines(uninterrupted, run, file);
     }
-    found.same("metrics.csv", [untouched, run].map(table_without_time));
-    found.same("tensorboard", [untouched, run].map(events_without_time));
-    let [one, other] = [untouched, run].map(|run| json(&run.join("run.json")));
+    found.same("metrics.csv", [uninterrupted, run].map(table_without_time));
+    found.same("tensorboard", [uninterrupted, run].map(events_without_time));
+    let [one, other] = [uninterrupted, run].map(|run| json(&run.join("run.json")));
     for key in RESULT {
         found.values(&format!("run.json: {key}"), &one[key], &other[key]);
     }
     for directory in [".", "activations", "checkpoints"] {
-        let names = found.names(untouched, run, directory, except);
+        let names = found.names(uninterrupted, run, directory, except);
         for name in names.iter().filter(|_| directory == "activations") {
-            found.bytes(untouched, run, &format!("activations/{name}"));
+            found.bytes(uninterrupted, run, &format!("activations/{name}"));
         }
         for name in names.iter().filter(|_| directory == "checkpoints") {
-            found.checkpoint(untouched, run, &format!("checkpoints/{name}"), except);
+            found.checkpoint(uninterrupted, run, &format!("checkpoints/{name}"), except);
         }
     }
     found.found
@@ -79,7 +78,7 @@ impl Differences {
         }
     }
 
-    /// The names that both have; hidden ones are litter.
+    /// The names that both have. Hidden files are left over from kills.
     fn names(&mut self, one: &Path, other: &Path, directory: &str, except: &[&str]) -> BTreeSet<String> {
         let [one, other] = [one, other].map(|run| {
             let entries = fs::read_dir(run.join(directory)).into_iter().flatten().flatten();
@@ -128,21 +127,21 @@ impl Differences {
         self.values(&file, &one, &other);
     }
 
-    /// Goes down to where two values differ.
-    fn values(&mut self, place: &str, one: &Value, other: &Value) {
+    /// Lists the paths at which two values differ.
+    fn values(&mut self, path: &str, one: &Value, other: &Value) {
         match (one, other) {
             (Value::Object(one), Value::Object(other)) => {
                 for key in one.keys().chain(other.keys().filter(|key| !one.contains_key(*key))) {
                     let [one, other] = [one, other].map(|map| map.get(key).unwrap_or(&Value::Null));
-                    self.values(&format!("{place}.{key}"), one, other);
+                    self.values(&format!("{path}.{key}"), one, other);
                 }
             }
             (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
                 for (index, (one, other)) in one.iter().zip(other).enumerate() {
-                    self.values(&format!("{place}.{index}"), one, other);
+                    self.values(&format!("{path}.{index}"), one, other);
                 }
             }
-            (one, other) if one != other => self.found.push(format!("{place}: {one}, and {other}")),
+            (one, other) if one != other => self.found.push(format!("{path}: {one}, and {other}")),
             _ => {}
         }
     }
@@ -153,25 +152,25 @@ fn json(file: &Path) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// The content of a file with zeros in the place of the run's id, which a hook notes in its files and paths.
+/// The content of a file with the run's id replaced by zeros.
 fn without_id(run: &Path, mut bytes: Vec<u8>) -> Vec<u8> {
     let id = json(&run.join("run.json"))["id"].as_str().expect("an id").to_owned();
     let mut from = 0;
-    while let Some(found) = bytes[from..].windows(id.len()).position(|part| part == id.as_bytes()) {
+    while let Some(found) = bytes[from..].windows(id.len()).position(|process| process == id.as_bytes()) {
         bytes[from + found..from + found + id.len()].fill(b'0');
         from += found + id.len();
     }
     bytes
 }
 
-/// The rows of the table, without the fourth column.
+/// The rows of the CSV file, without the time in the fourth column.
 fn table_without_time(run: &Path) -> Vec<Vec<String>> {
     let text = fs::read_to_string(run.join("metrics.csv")).unwrap_or_default();
     let cells = text.lines().map(|row| row.split(',').enumerate().filter(|(column, _)| *column != 3));
     cells.map(|cells| cells.map(|(_, cell)| cell.to_owned()).collect()).collect()
 }
 
-/// The records of all event files, without the time that each begins with.
+/// The records of all event files, without their times.
 fn events_without_time(run: &Path) -> Vec<Vec<u8>> {
     let files = fs::read_dir(run.join("tensorboard")).into_iter().flatten().flatten();
     let mut records = Vec::new();
@@ -180,7 +179,7 @@ fn events_without_time(run: &Path) -> Vec<Vec<u8>> {
         let mut rest = bytes.as_slice();
         while let Some((length, after)) = rest.split_first_chunk::<8>() {
             let length = usize::try_from(u64::from_le_bytes(*length)).expect("it is short");
-            // Two checksums of four bytes, and the time with its key.
+            // Skip two checksums of four bytes, and the time with its key.
             let record = after.get(4..4 + length).expect("whole records");
             records.push(record[9..].to_vec());
             rest = &after[4 + length + 4..];
@@ -195,7 +194,7 @@ fn without_time(line: &str) -> Value {
     line
 }
 
-/// Puts nothing in the place of what a path leads to.
+/// Replaces the value at a path with null.
 fn forget(value: &mut Value, path: &[&str]) {
     let Some((first, rest)) = path.split_first() else {
         *value = Value::Null;
@@ -214,7 +213,7 @@ fn forget(value: &mut Value, path: &[&str]) {
 }
 
 #[test]
-fn a_difference_of_one_number_is_found_and_a_time_is_none() {
+fn a_different_number_is_found_and_a_different_time_ignored() {
     let mut found = Differences { found: Vec::new() };
     let [mut one, mut other] = [3, 4].map(|losses| {
         serde_json::json!({ "elapsed": losses, "marks": [{ "file": "m", "length": losses }], "losses": [1, losses] })

@@ -1,4 +1,4 @@
-//! What is trained, and how it comes out when nobody touches it.
+//! A task with the result of an uninterrupted run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::compare::differences;
-use crate::tenter::Place;
+use crate::tenter::TestDir;
 
-/// A configuration, and a run of it that was never touched.
+/// A configuration with an uninterrupted run of it.
 pub(super) struct Task {
     pub(super) name: &'static str,
     config: &'static str,
-    untouched: Place,
+    uninterrupted: TestDir,
     pub(super) duration: Duration,
 }
 
@@ -26,33 +26,33 @@ impl Task {
     }
 
     fn new(name: &'static str, config: &'static str) -> Task {
-        let mut task = Task { name, config, untouched: Place::new(), duration: Duration::ZERO };
-        task.untouched = task.place();
+        let mut task = Task { name, config, uninterrupted: TestDir::new(), duration: Duration::ZERO };
+        task.uninterrupted = task.dir();
         let began = Instant::now();
-        task.untouched.run(&["train", "config.toml"]).succeeded();
+        task.uninterrupted.run(&["train", "config.toml"]).succeeded();
         task.duration = began.elapsed();
         task
     }
 
-    /// A place for a run of its own.
-    pub(super) fn place(&self) -> Place {
-        let place = Place::new();
-        place.write("config.toml", self.config);
-        place.write("other.txt", include_str!("text.toml").repeat(20));
-        place
+    /// A new directory with the configuration.
+    pub(super) fn dir(&self) -> TestDir {
+        let dir = TestDir::new();
+        dir.write("config.toml", self.config);
+        dir.write("other.txt", include_str!("text.toml").repeat(20));
+        dir
     }
 
-    /// Fails with every difference, and keeps both runs to look at.
-    pub(super) fn must_equal(&self, place: &Place, except: &[&str], how: &str) {
-        let [untouched, run] = [&self.untouched, place].map(|place| place.path().join("runs/latest"));
-        let found = differences(&untouched, &run, except);
+    /// Fails with all differences, and keeps both runs for inspection.
+    pub(super) fn assert_equal(&self, dir: &TestDir, except: &[&str], how: &str) {
+        let [uninterrupted, run] = [&self.uninterrupted, dir].map(|dir| dir.path().join("runs/latest"));
+        let found = differences(&uninterrupted, &run, except);
         if found.is_empty() {
             return;
         }
         let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kills-{}", self.name));
         let _ = fs::remove_dir_all(&kept);
-        copy(self.untouched.path(), &kept.join("untouched"));
-        copy(place.path(), &kept.join("killed"));
+        copy(self.uninterrupted.path(), &kept.join("untouched"));
+        copy(dir.path(), &kept.join("killed"));
         panic!(
             "{}: {} differences\n{}\n{how}\nboth are kept in {}",
             self.name,
@@ -63,7 +63,7 @@ impl Task {
     }
 }
 
-/// Copies a directory with all links in it.
+/// Copies a directory, including symbolic links.
 pub(super) fn copy(from: &Path, to: &Path) -> PathBuf {
     fs::create_dir_all(to.parent().expect("it is below something")).expect("it is made");
     assert!(Command::new("cp").arg("-a").args([from, to]).status().expect("cp runs").success());

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use tenterhook_core::wrap::Conditioned;
 use tenterhook_core::{AnyHook, Event, Phase, Progress, Stage, closure};
-use tenterhook_testkit::{Cue, Rig};
+use tenterhook_testkit::{Rig, ScriptEntry};
 
 use super::{Passed, Recorder, script, scripted};
 
@@ -14,7 +14,7 @@ fn when(condition: &str, recorder: &Recorder) -> AnyHook {
 
 fn rig(hook: AnyHook) -> Rig<impl tenterhook_core::Hook> {
     let mut rig = Rig::new(closure::on_fit_end("other", |_| ()));
-    rig.beside(hook);
+    rig.add_hook(hook);
     rig
 }
 
@@ -25,23 +25,23 @@ fn passed_when(condition: &str) -> Vec<Passed> {
 }
 
 #[track_caller]
-fn passes_where(condition: &str, keep: impl Fn(&Cue) -> bool) {
+fn passes_where(condition: &str, keep: impl Fn(&ScriptEntry) -> bool) {
     // What a batch or a validation gets at its start it gets to its end.
     let (batch, validation) = (Cell::new(None), Cell::new(None));
-    let expected = scripted(|cue| {
-        if !cue.event.is_within_epoch() {
+    let expected = scripted(|entry| {
+        if !entry.event.is_within_epoch() {
             return true;
         }
-        let held = if cue.event.is_within_train_batch() {
-            batch.get().filter(|(at, _)| *at == cue.progress.total_batches).map(|(_, open)| open)
-        } else if is_validation(cue.event) && cue.event != Event::ValidationStart {
+        let held = if entry.event.is_within_train_batch() {
+            batch.get().filter(|(at, _)| *at == entry.progress.total_batches).map(|(_, open)| open)
+        } else if is_validation(entry.event) && entry.event != Event::ValidationStart {
             validation.get()
         } else {
             None
         };
-        let open = held.unwrap_or_else(|| keep(cue));
-        batch.set(Some((cue.progress.total_batches, open)).filter(|_| cue.event.is_within_train_batch()));
-        validation.set(Some(open).filter(|_| is_validation(cue.event)));
+        let open = held.unwrap_or_else(|| keep(entry));
+        batch.set(Some((entry.progress.total_batches, open)).filter(|_| entry.event.is_within_train_batch()));
+        validation.set(Some(open).filter(|_| is_validation(entry.event)));
         open
     });
     assert_eq!(passed_when(condition), expected, "{condition}");
@@ -50,18 +50,18 @@ fn passes_where(condition: &str, keep: impl Fn(&Cue) -> bool) {
 }
 
 #[test]
-fn a_condition_knows_where_the_run_stands() {
-    passes_where("epoch == 1", |cue| cue.progress.epoch == 1);
-    let step = |cue: &Cue| {
-        let within = cue.event.is_within_train_batch();
-        if within { cue.progress.current_step() } else { cue.progress.step }
+fn a_condition_reads_the_progress_of_the_run() {
+    passes_where("epoch == 1", |entry| entry.progress.epoch == 1);
+    let step = |entry: &ScriptEntry| {
+        let within = entry.event.is_within_train_batch();
+        if within { entry.progress.current_step() } else { entry.progress.step }
     };
-    passes_where("step % 2 == 0", |cue| step(cue) % 2 == 0);
-    passes_where("batch >= 2", |cue| cue.progress.batches >= 3);
-    passes_where("samples > 5", |cue| cue.progress.samples > 5);
-    passes_where("elapsed < 6.5", |cue| cue.elapsed.as_secs_f64() < 6.5);
-    passes_where("phase == train", |cue| !is_validation(cue.event));
-    passes_where("phase == validate and stage == fit", |cue| is_validation(cue.event));
+    passes_where("step % 2 == 0", |entry| step(entry) % 2 == 0);
+    passes_where("batch >= 2", |entry| entry.progress.batches >= 3);
+    passes_where("samples > 5", |entry| entry.progress.samples > 5);
+    passes_where("elapsed < 6.5", |entry| entry.elapsed.as_secs_f64() < 6.5);
+    passes_where("phase == train", |entry| !is_validation(entry.event));
+    passes_where("phase == validate and stage == fit", |entry| is_validation(entry.event));
     passes_where("tokens > 0", |_| false);
 }
 
@@ -70,7 +70,7 @@ fn is_validation(event: Event) -> bool {
 }
 
 #[test]
-fn a_condition_asks_for_metrics_by_name_and_is_false_before_there_are_any() {
+fn a_condition_reads_metrics_by_name_and_is_false_before_they_exist() {
     let recorder = Recorder::default();
     let mut rig = rig(when("val/loss < 0.5", &recorder));
     rig.on_train_epoch_end();
@@ -86,7 +86,7 @@ fn the_loss_is_the_one_that_was_logged_and_none_is_made_to_materialise() {
     let recorder = Recorder::default();
     let mut rig = rig(when("loss > 1", &recorder));
     rig.loss(3.0).on_train_batch_end();
-    assert!(recorder.take().is_empty(), "a loss that nobody has logged");
+    assert!(recorder.take().is_empty(), "a loss that was not logged");
     rig.metric("train/loss", 2.0).on_train_batch_end();
     assert!(recorder.take().is_empty(), "this batch has been decided about");
     rig.progress(Progress { batches: 2, total_batches: 2, ..Progress::default() }).on_train_batch_end();
@@ -102,7 +102,7 @@ fn outside_of_fit_a_condition_lets_everything_pass() {
 }
 
 #[test]
-fn a_name_that_nobody_has_logged_in_an_epoch_is_said_once_with_the_nearest_one() {
+fn a_name_that_was_not_logged_in_the_first_epoch_is_reported_once_with_a_suggestion() {
     let recorder = Recorder::default();
     let mut rig = rig(when("val/los < 0.5 and status == completed", &recorder));
     rig.metric("val/loss", 0.4).on_train_epoch_end();
@@ -113,8 +113,7 @@ fn a_name_that_nobody_has_logged_in_an_epoch_is_said_once_with_the_nearest_one()
     let said: Vec<_> = rig.said().iter().map(|(who, what)| format!("{who}: {what}")).collect();
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(
-        said[0]
-            .starts_with("recorder: `when = \"val/los < 0.5 and status == completed\"` asks for `val/los`")
+        said[0].starts_with("recorder: `when = \"val/los < 0.5 and status == completed\"` reads `val/los`")
     );
     assert!(said[0].ends_with("did you mean `val/loss`?"), "{said:?}");
 }

@@ -14,7 +14,7 @@ use crate::bench::Bench;
 fn passed_boxed(gate: impl FnOnce(AnyHook) -> AnyHook) -> Vec<Passed> {
     let recorder = Recorder::default();
     let mut rig = Rig::new(closure::on_fit_end("other", |_| ()));
-    rig.beside(gate(AnyHook::new(recorder.clone()))).play(&script());
+    rig.add_hook(gate(AnyHook::new(recorder.clone()))).play(&script());
     recorder.take()
 }
 

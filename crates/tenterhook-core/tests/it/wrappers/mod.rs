@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 #[allow(clippy::wildcard_imports)] // forty contexts
 use tenterhook_core::*;
-use tenterhook_testkit::{Cue, Fit, Rig};
+use tenterhook_testkit::{FitScript, Rig, ScriptEntry};
 
 /// An event that passed: which, in which epoch, and in which of all batches.
 type Passed = (Event, u64, u64);
@@ -24,9 +24,9 @@ struct Recorder {
 }
 
 impl Recorder {
-    fn note(&mut self, event: Event, moment: &Moment<'_>) {
+    fn note(&mut self, event: Event, run_cx: &RunContext<'_>) {
         self.count += 1;
-        self.seen.lock().unwrap().push((event, moment.epoch, moment.total_batches));
+        self.seen.lock().unwrap().push((event, run_cx.epoch, run_cx.total_batches));
     }
 
     fn take(&self) -> Vec<Passed> {
@@ -52,8 +52,8 @@ for_each_event!(record_everything);
 
 /// Three epochs of four batches, two batches to a step, a validation of one batch after each; every batch
 /// takes a second.
-fn script() -> Vec<Cue> {
-    Fit::new(3, 4).accumulate(2).validate(1).script()
+fn script() -> Vec<ScriptEntry> {
+    FitScript::new(3, 4).accumulate(2).validate(1).script()
 }
 
 /// What passes to the recorder behind the wrappers over the whole script.
@@ -64,7 +64,7 @@ fn passed<H: Hook>(wrap: impl FnOnce(Recorder) -> H) -> Vec<Passed> {
 }
 
 /// What the script holds and this keeps.
-fn scripted(keep: impl Fn(&Cue) -> bool) -> Vec<Passed> {
-    let cues = script().into_iter().filter(|cue| keep(cue));
-    cues.map(|cue| (cue.event, cue.progress.epoch, cue.progress.total_batches)).collect()
+fn scripted(keep: impl Fn(&ScriptEntry) -> bool) -> Vec<Passed> {
+    let entries = script().into_iter().filter(|entry| keep(entry));
+    entries.map(|entry| (entry.event, entry.progress.epoch, entry.progress.total_batches)).collect()
 }

@@ -1,7 +1,7 @@
 //! Exactly which events pass, over a whole run.
 
 use tenterhook_core::{Event, HookExt};
-use tenterhook_testkit::Cue;
+use tenterhook_testkit::ScriptEntry;
 
 use super::{Passed, passed, scripted};
 
@@ -12,7 +12,7 @@ fn whole_batches(passed: &[Passed]) -> Vec<u64> {
     let mut batches: Vec<_> = passed.iter().filter(|(event, ..)| within(*event)).map(|seen| seen.2).collect();
     batches.dedup();
     let seen: Vec<_> = passed.iter().copied().filter(|(event, ..)| within(*event)).collect();
-    let whole = scripted(|cue| within(cue.event) && batches.contains(&cue.progress.total_batches));
+    let whole = scripted(|entry| within(entry.event) && batches.contains(&entry.progress.total_batches));
     assert_eq!(seen, whole, "a batch passes as a whole");
     batches
 }
@@ -22,8 +22,8 @@ fn outside(passed: &[Passed]) -> Vec<Passed> {
     passed.iter().copied().filter(|(event, ..)| !event.is_within_train_batch()).collect()
 }
 
-fn scripted_outside(keep: impl Fn(&Cue) -> bool) -> Vec<Passed> {
-    scripted(|cue| !cue.event.is_within_train_batch() && keep(cue))
+fn scripted_outside(keep: impl Fn(&ScriptEntry) -> bool) -> Vec<Passed> {
+    scripted(|entry| !entry.event.is_within_train_batch() && keep(entry))
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn without_a_wrapper_everything_passes() {
 }
 
 #[test]
-fn every_so_many_steps_passes_all_batches_of_those_steps() {
+fn every_n_steps_passes_all_batches_of_those_steps() {
     let seen = passed(|hook| hook.every("2 steps").unwrap());
     assert_eq!(whole_batches(&seen), [3, 4, 7, 8, 11, 12]);
     assert_eq!(outside(&seen), scripted_outside(|_| true));
@@ -44,21 +44,21 @@ fn every_so_many_steps_passes_all_batches_of_those_steps() {
 }
 
 #[test]
-fn every_so_many_batches_passes_those_batches() {
+fn every_n_batches_passes_those_batches() {
     let seen = passed(|hook| hook.every("3 batches").unwrap());
     assert_eq!(whole_batches(&seen), [3, 6, 9, 12]);
     assert_eq!(outside(&seen), scripted_outside(|_| true));
 }
 
 #[test]
-fn every_so_many_epochs_passes_those_epochs_with_their_batches_and_validations() {
+fn every_n_epochs_passes_those_epochs_with_their_batches_and_validations() {
     let seen = passed(|hook| hook.every("2 epochs").unwrap());
     assert_eq!(whole_batches(&seen), [5, 6, 7, 8]);
-    assert_eq!(seen, scripted(|cue| !cue.event.is_within_epoch() || cue.progress.epoch == 1));
+    assert_eq!(seen, scripted(|entry| !entry.event.is_within_epoch() || entry.progress.epoch == 1));
 }
 
 #[test]
-fn every_so_much_time_passes_the_first_batch_that_begins_after_it() {
+fn every_interval_of_time_passes_the_first_batch_that_begins_after_it() {
     // Batches begin at 0, 1, 2, 3 | 5, 6, 7, 8 | 10, 11, 12, 13 seconds.
     let seen = passed(|hook| hook.every("3 s").unwrap());
     assert_eq!(whole_batches(&seen), [4, 6, 9, 12]);
@@ -70,48 +70,48 @@ fn once_passes_the_first_batch_and_every_other_event_once() {
     let seen = passed(HookExt::once);
     assert_eq!(whole_batches(&seen), [1]);
     let mut first: Vec<Passed> = Vec::new();
-    for cue in scripted_outside(|_| true) {
-        if first.iter().all(|seen| seen.0 != cue.0) {
-            first.push(cue);
+    for entry in scripted_outside(|_| true) {
+        if first.iter().all(|seen| seen.0 != entry.0) {
+            first.push(entry);
         }
     }
     assert_eq!(outside(&seen), first);
 }
 
 #[test]
-fn after_so_many_steps_passes_the_rest() {
+fn after_n_steps_passes_the_rest() {
     let seen = passed(|hook| hook.after("2 steps").unwrap());
     assert_eq!(whole_batches(&seen), (5..=12).collect::<Vec<_>>());
     assert_eq!(
         outside(&seen),
-        scripted_outside(|cue| !cue.event.is_within_epoch() || cue.progress.step >= 2)
+        scripted_outside(|entry| !entry.event.is_within_epoch() || entry.progress.step >= 2)
     );
 }
 
 #[test]
-fn after_so_many_batches_passes_the_rest() {
+fn after_n_batches_passes_the_rest() {
     let seen = passed(|hook| hook.after("3 batches").unwrap());
     assert_eq!(whole_batches(&seen), (4..=12).collect::<Vec<_>>());
 }
 
 #[test]
-fn after_so_many_epochs_passes_the_rest() {
+fn after_n_epochs_passes_the_rest() {
     let seen = passed(|hook| hook.after("1 epoch").unwrap());
     assert_eq!(whole_batches(&seen), (5..=12).collect::<Vec<_>>());
-    assert_eq!(seen, scripted(|cue| !cue.event.is_within_epoch() || cue.progress.epoch >= 1));
+    assert_eq!(seen, scripted(|entry| !entry.event.is_within_epoch() || entry.progress.epoch >= 1));
 }
 
 #[test]
-fn after_so_much_time_passes_from_the_next_batch_on() {
+fn after_a_time_passes_from_the_next_batch_on() {
     // Batch 3 ends at 3 seconds; it began before and is not let in half-way.
     assert_eq!(whole_batches(&passed(|hook| hook.after("3 s").unwrap())), (4..=12).collect::<Vec<_>>());
 }
 
 #[test]
 fn when_passes_what_the_predicate_says_within_epochs() {
-    let seen = passed(|hook| hook.when(|moment| moment.epoch == 2));
+    let seen = passed(|hook| hook.when(|run_cx| run_cx.epoch == 2));
     assert_eq!(whole_batches(&seen), [9, 10, 11, 12]);
-    assert_eq!(seen, scripted(|cue| !cue.event.is_within_epoch() || cue.progress.epoch == 2));
+    assert_eq!(seen, scripted(|entry| !entry.event.is_within_epoch() || entry.progress.epoch == 2));
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn the_inner_wrapper_sees_only_what_the_outer_one_passes() {
 }
 
 #[test]
-fn a_text_that_is_no_cadence_is_an_error() {
+fn a_text_that_is_not_a_cadence_is_an_error() {
     let error = super::Recorder::default().every("often").err().expect("it is none").to_string();
     assert!(error.starts_with("`often` is not a cadence: it does not begin with a whole number"), "{error}");
 }

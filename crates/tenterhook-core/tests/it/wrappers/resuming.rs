@@ -37,7 +37,7 @@ fn every_wrapper_resumes_anywhere() {
     resumes_anywhere(HookExt::once, Gated::inner);
     resumes_anywhere(|hook| hook.after("3 batches").unwrap(), Gated::inner);
     resumes_anywhere(|hook| hook.after("3 s").unwrap(), Gated::inner);
-    resumes_anywhere(|hook| hook.when(|moment| moment.batches > 2), Gated::inner);
+    resumes_anywhere(|hook| hook.when(|run_cx| run_cx.batches > 2), Gated::inner);
     resumes_anywhere(|hook| hook.sampled(0.5), Gated::inner);
 }
 

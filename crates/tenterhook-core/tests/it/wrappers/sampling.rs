@@ -5,16 +5,16 @@ use tenterhook_testkit::Rig;
 
 use super::Recorder;
 
-/// The batches that pass out of so many.
+/// The batches that pass, out of the first `n`.
 fn chosen(seed: u64, share: f64, batches: u64, with_others: bool) -> Vec<u64> {
     let recorder = Recorder::default();
     let mut rig = Rig::new(recorder.clone().sampled(share));
     rig.seed(seed);
     if with_others {
-        rig.beside(closure::on_train_batch_start("draws", |cx| {
+        rig.add_hook(closure::on_train_batch_start("draws", |cx| {
             cx.rng().uniform();
         }));
-        rig.beside(closure::on_train_batch_start("sampled too", |_| ()).sampled(0.5));
+        rig.add_hook(closure::on_train_batch_start("sampled too", |_| ()).sampled(0.5));
     }
     for total_batches in 1..=batches {
         rig.progress(Progress { total_batches, ..Progress::default() });
@@ -29,7 +29,7 @@ fn chosen(seed: u64, share: f64, batches: u64, with_others: bool) -> Vec<u64> {
 }
 
 #[test]
-fn the_choice_is_the_same_whatever_other_hooks_there_are() {
+fn the_choice_does_not_depend_on_other_hooks() {
     let alone = chosen(7, 0.3, 500, false);
     assert_eq!(chosen(7, 0.3, 500, true), alone);
     assert_ne!(chosen(8, 0.3, 500, false), alone);

@@ -23,29 +23,35 @@ fn is_transparent<H: Hook>(wrapped: &H, spec: &HookSpec) {
 fn every_wrapper_is_transparent() {
     let own = recorder().spec();
     assert_eq!(own.events.iter().collect::<Vec<_>>(), Event::ALL);
-    is_transparent(&recorder().every("2 steps").unwrap(), &own.clone().every_by("every", Cadence::Steps(2)));
+    is_transparent(
+        &recorder().every("2 steps").unwrap(),
+        &own.clone().every_option("every", Cadence::Steps(2)),
+    );
     is_transparent(
         &recorder().every("5 min").unwrap(),
-        &own.clone().every_by("every", Cadence::Time(Duration::from_mins(5))),
+        &own.clone().every_option("every", Cadence::Time(Duration::from_mins(5))),
     );
-    is_transparent(&recorder().after("1 epoch").unwrap(), &own.clone().after_by("after", Cadence::Epochs(1)));
+    is_transparent(
+        &recorder().after("1 epoch").unwrap(),
+        &own.clone().after_option("after", Cadence::Epochs(1)),
+    );
     is_transparent(&recorder().once(), &own);
     is_transparent(&recorder().when(|_| true), &own);
     is_transparent(&recorder().sampled(0.5), &own);
 }
 
 #[test]
-fn the_hook_behind_the_wrappers_can_be_looked_at() {
+fn the_hook_behind_wrappers_can_be_read() {
     let wrapped = recorder().once().sampled(0.5);
     assert_eq!(wrapped.inner().inner().count, 5);
 }
 
 #[test]
-fn nested_wrappers_add_up_what_they_say_of_themselves() {
+fn nested_wrappers_combine_their_declarations() {
     let wrapped = recorder().every("10 steps").unwrap().after("1 epoch").unwrap();
     assert_eq!(
         wrapped.spec(),
-        recorder().spec().every_by("every", Cadence::Steps(10)).after_by("after", Cadence::Epochs(1))
+        recorder().spec().every_option("every", Cadence::Steps(10)).after_option("after", Cadence::Epochs(1))
     );
 }
 
@@ -99,7 +105,7 @@ impl Observer for Printer {
 }
 
 #[test]
-fn a_hook_prints_every_epoch_only_where_the_end_of_every_epoch_passes() {
+fn a_gated_hook_prints_every_epoch_only_if_the_end_of_every_epoch_passes() {
     fn prints(hook: &impl Hook) -> bool {
         hook.spec().prints_epochs
     }

@@ -1,4 +1,4 @@
-//! Images in CSV files: a row is an image's pixel values and its label.
+//! Images in CSV files: a row holds the pixel values and the label of an image.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -8,10 +8,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook::memory;
 use tenterhook::printable::excerpt;
+use tenterhook::task::Problem;
 
-use super::DataError;
+use super::{in_file, unreadable};
 
-/// Which column of a CSV file holds the labels.
+/// The column of a CSV file that holds the labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LabelColumn {
@@ -21,63 +22,59 @@ pub enum LabelColumn {
     Last,
 }
 
-/// The longest line that is read, in bytes: an image of four million pixels.
+/// The longest line that is read, in bytes; enough for four million pixels.
 const LONGEST_LINE: u64 = 64 << 20;
-/// The columns that are labels if a header says so.
+/// Names of the label column in a header.
 const NAMES: [&str; 3] = ["label", "target", "class"];
 
-/// The numbers of a file, row by row.
+/// The values of a file, row by row.
 pub(super) struct Table {
     values: Vec<f32>,
     columns: usize,
-    /// Where each row stands in the file.
+    /// The line number of each row.
     lines: Vec<usize>,
-    /// The column that the header calls a label.
+    /// The label column according to the header.
     named: Option<usize>,
 }
 
-/// A reader of what may be compressed with gzip.
-pub(super) fn unpacked<'a>(file: impl Read + 'a) -> Box<dyn BufRead + 'a> {
+/// A reader that decompresses gzip.
+pub(super) fn decompressed<'a>(file: impl Read + 'a) -> Box<dyn BufRead + 'a> {
     let mut file = BufReader::with_capacity(1 << 16, file);
     match file.fill_buf() {
         Ok([0x1f, 0x8b, ..]) => Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(file))),
-        // An error comes again when the file is read, and is reported there.
+        // An error occurs again when the file is read, and is reported there.
         _ => Box::new(file),
     }
 }
 
-/// Reads all numbers. A first line is a header if it names a label, or is mostly not numbers.
+/// Reads all values. Unless `header` says so, the first line is a header if it names a label or is mostly not numbers.
 pub(super) fn parse(
     key: &'static str,
     path: &Path,
     mut file: impl BufRead,
     header: Option<bool>,
-) -> Result<Table, DataError> {
+) -> Result<Table, Problem> {
     let mut table = Table { values: Vec::new(), columns: 0, lines: Vec::new(), named: None };
     let mut separator = ',';
-    // While they are sorted into images, the values are in memory more than once.
+    // The values are in memory more than once while they are sorted into images.
     let most = memory::limit_in_bytes() / (4 * size_of::<f32>());
     let (mut number, mut bytes) = (0, Vec::new());
     loop {
         bytes.clear();
         number += 1;
         let read = file.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut bytes);
-        if read.map_err(|error| DataError::read(key, path, error))? == 0 {
+        if read.map_err(|error| unreadable(key, path, &error))? == 0 {
             break;
         }
-        let wrong = |key, problem| DataError::Line { key, path: path.to_owned(), line: number, problem };
-        let line = std::str::from_utf8(&bytes).map_err(|_| {
-            wrong("format", "is not text; is this a CSV file? set `format` if not".to_owned())
-        })?;
+        let wrong = |key, problem: &str| in_line(key, path, number, problem);
+        let line = std::str::from_utf8(&bytes)
+            .map_err(|_| wrong("format", "is not text; is this a CSV file? set `format` if not"))?;
         if bytes.len() as u64 == LONGEST_LINE {
             let problem = format!("is longer than {LONGEST_LINE} bytes; give each image a line of its own");
-            return Err(wrong(key, problem));
+            return Err(wrong(key, &problem));
         }
         if table.values.len() > most {
-            return Err(wrong(
-                key,
-                "does not fit into memory with the lines before it; give fewer images".to_owned(),
-            ));
+            return Err(wrong(key, "does not fit into memory with the lines before it; give fewer images"));
         }
         let line = line.trim_start_matches('\u{feff}').trim();
         if line.is_empty() {
@@ -93,11 +90,11 @@ pub(super) fn parse(
                 continue;
             }
         }
-        table.push(line.split(separator).map(bare), number).map_err(|problem| wrong(key, problem))?;
+        table.push(line.split(separator).map(bare), number).map_err(|problem| wrong(key, &problem))?;
     }
     if table.lines.is_empty() {
         let problem = "is empty; give a file with a row of pixel values and a label for each image";
-        return Err(DataError::file(key, path, problem));
+        return Err(in_file(key, path, problem));
     }
     Ok(table)
 }
@@ -123,8 +120,8 @@ impl Table {
         Ok(())
     }
 
-    /// The column of labels. Where neither an option nor the header says it, the last; but a corner of
-    /// all images is usually empty, so if the last holds one value only and the first does not, the first.
+    /// The column of labels. If neither an option nor the header names it, it is the last. If the last holds one value only
+    /// and the first does not, it is the first: a corner of all images is usually empty.
     fn label_column(&self, wanted: Option<LabelColumn>) -> usize {
         let last = self.columns - 1;
         match (wanted, self.named) {
@@ -143,38 +140,38 @@ impl Table {
     }
 }
 
-/// Pixels and labels apart.
-pub(super) fn labelled(
+/// Separates the pixels from the labels.
+pub(super) fn separate_labels(
     table: Table,
     key: &'static str,
     path: &Path,
     wanted: Option<LabelColumn>,
-) -> Result<(Vec<f32>, Vec<u32>), DataError> {
+) -> Result<(Vec<f32>, Vec<u32>), Problem> {
     if table.columns < 2 {
         let problem = "has one column only; a row is the pixel values and the label, separated by commas";
-        return Err(DataError::file(key, path, problem));
+        return Err(in_file(key, path, problem));
     }
     let column = table.label_column(wanted);
     let mut labels = Vec::with_capacity(table.lines.len());
     for (row, line) in table.values.chunks_exact(table.columns).zip(&table.lines) {
         labels.push(as_label(row[column]).map_err(|problem| {
-            let problem = format!("column {}: {problem}", column + 1);
-            DataError::Line { key: "label", path: path.to_owned(), line: *line, problem }
+            in_line("label", path, *line, &format!("column {}: {problem}", column + 1))
         })?);
     }
-    let mut place = 0;
+    let mut columns = (0..table.columns).cycle();
     let mut pixels = table.values;
-    let columns = table.columns;
-    pixels.retain(|_| {
-        place += 1;
-        (place - 1) % columns != column
-    });
+    pixels.retain(|_| columns.next() != Some(column));
     Ok((pixels, labels))
+}
+
+/// Something wrong with a line of a file.
+fn in_line(key: &str, path: &Path, line: usize, problem: &str) -> Problem {
+    Problem::new(key, format!("{}, line {line}: {problem}", path.display()))
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn as_label(value: f32) -> Result<u32, String> {
-    // Beyond 2^24 an f32 no longer tells whole numbers apart.
+    // An f32 does not represent all whole numbers beyond 2^24.
     if value >= 0.0 && value.fract() == 0.0 && value < 16_777_216.0 {
         return Ok(value as u32);
     }

@@ -2,18 +2,20 @@
 
 use std::path::Path;
 
+use tenterhook::task::Problem;
+
+use super::ImageDataset;
 use super::csv::{self, LabelColumn};
-use super::{DataError, ImageSet};
 
 /// The UCI handwritten digits: see `assets/README.md` for where they come from and who made them.
 const FILE: &[u8] = include_bytes!("../../../assets/digits.csv.gz");
-/// What their pixels are divided by: each counts the set ones of 4×4 points.
-const MOST: f32 = 16.0;
+/// The largest pixel value: a pixel counts the set points of a 4×4 block.
+const MAX_PIXEL: f32 = 16.0;
 const SIDE: usize = 8;
 
-pub(super) fn digits() -> Result<ImageSet, DataError> {
+pub(super) fn digits() -> Result<ImageDataset, Problem> {
     let name = Path::new("the built-in digits");
-    let table = csv::parse("path", name, csv::unpacked(FILE), Some(false))?;
-    let (pixels, labels) = csv::labelled(table, "path", name, Some(LabelColumn::Last))?;
-    Ok(ImageSet::of_floats((SIDE, SIDE), pixels, labels, MOST))
+    let table = csv::parse("path", name, csv::decompressed(FILE), Some(false))?;
+    let (pixels, labels) = csv::separate_labels(table, "path", name, Some(LabelColumn::Last))?;
+    Ok(ImageDataset::of_floats((SIDE, SIDE), pixels, labels, MAX_PIXEL))
 }

@@ -7,41 +7,34 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use tenterhook::memory;
+use tenterhook::task::Problem;
 use tenterhook_files::open_regular;
 
-use super::DataError;
-use super::csv::unpacked;
+use super::csv::decompressed;
+use super::{ImageDataset, in_file, unreadable};
 
-/// What the bytes of an image file begin with.
+/// The magic number of an image file.
 const IMAGES: [u8; 4] = [0, 0, 8, 3];
-/// What the bytes of a label file begin with.
+/// The magic number of a label file.
 const LABELS: [u8; 4] = [0, 0, 8, 1];
 
-/// Bytes with their dimensions.
+/// The dimensions and the data of a file.
 struct Contents<const D: usize> {
     sizes: [usize; D],
     bytes: Vec<u8>,
 }
 
-/// Images as they are in their files.
-pub(super) struct Images {
-    pub(super) height: usize,
-    pub(super) width: usize,
-    pub(super) pixels: Vec<u8>,
-    pub(super) labels: Vec<u32>,
-}
-
-/// A file of images, and one with a label for each.
+/// A file of images and the file of their labels.
 pub(super) struct Pair {
-    /// The option that names them.
+    /// The option that names the images.
     pub(super) key: &'static str,
     pub(super) images: PathBuf,
     pub(super) labels: PathBuf,
 }
 
 impl Pair {
-    /// The files of a directory that are called `train` or `t10k`, as those of MNIST are.
-    pub(super) fn within(directory: &Path, part: &str) -> Result<Pair, DataError> {
+    /// The `train` or `t10k` files of a directory, named as those of MNIST.
+    pub(super) fn within(directory: &Path, part: &str) -> Result<Pair, Problem> {
         let found = |what: &str, dimensions: u8| {
             let names = ['-', '.'].map(|dot| format!("{part}-{what}{dot}idx{dimensions}-ubyte"));
             let wanted = names.iter().flat_map(|name| [name.clone(), format!("{name}.gz")]);
@@ -52,18 +45,18 @@ impl Pair {
                      CSV or IDX file",
                     names[0]
                 );
-                DataError::file("path", directory, problem)
+                in_file("path", directory, problem)
             })
         };
         Ok(Pair { key: "path", images: found("images", 3)?, labels: found("labels", 1)? })
     }
 
-    /// A file of images, and the labels given or those that its name leads to.
+    /// A file of images, and the given file of labels or the one with the matching name.
     pub(super) fn of(
         keys: [&'static str; 2],
         images: &Path,
         labels: Option<&PathBuf>,
-    ) -> Result<Pair, DataError> {
+    ) -> Result<Pair, Problem> {
         let [key, labels_key] = keys;
         let guessed = images.file_name().and_then(|name| name.to_str()).map(|name| {
             let other = name.replace("images", "labels").replace("idx3", "idx1");
@@ -75,12 +68,13 @@ impl Pair {
         };
         let labels = labels.ok_or_else(|| {
             let problem = format!("needs the file of its labels beside it, or named by `{labels_key}`");
-            DataError::file(labels_key, images, problem)
+            in_file(labels_key, images, problem)
         })?;
         Ok(Pair { key, images: images.to_owned(), labels })
     }
 
-    pub(super) fn read(&self) -> Result<Images, DataError> {
+    /// Reads both files. Pixels are divided by `divisor`.
+    pub(super) fn read(&self, divisor: f32) -> Result<ImageDataset, Problem> {
         let Contents { sizes: [count, height, width], bytes: pixels } = read(self.key, &self.images, IMAGES)?;
         let Contents { sizes: [of_labels], bytes: labels } = read(self.key, &self.labels, LABELS)?;
         if count != of_labels {
@@ -88,14 +82,15 @@ impl Pair {
                 "holds {count} images, but {} holds {of_labels} labels; give the files that belong together",
                 self.labels.display()
             );
-            return Err(DataError::file(self.key, &self.images, problem));
+            return Err(in_file(self.key, &self.images, problem));
         }
         if pixels.is_empty() {
             let problem =
                 format!("holds {count} images of {height}×{width}: nothing; give a file with images");
-            return Err(DataError::file(self.key, &self.images, problem));
+            return Err(in_file(self.key, &self.images, problem));
         }
-        Ok(Images { height, width, pixels, labels: labels.into_iter().map(u32::from).collect() })
+        let labels = labels.into_iter().map(u32::from).collect();
+        Ok(ImageDataset::of_bytes((height, width), pixels, labels, divisor))
     }
 }
 
@@ -103,20 +98,20 @@ impl Pair {
 fn first_existing(
     key: &'static str,
     paths: impl IntoIterator<Item = PathBuf>,
-) -> Result<Option<PathBuf>, DataError> {
+) -> Result<Option<PathBuf>, Problem> {
     for path in paths {
-        if path.try_exists().map_err(|error| DataError::read(key, &path, error))? {
+        if path.try_exists().map_err(|error| unreadable(key, &path, &error))? {
             return Ok(Some(path));
         }
     }
     Ok(None)
 }
 
-fn read<const D: usize>(key: &'static str, path: &Path, magic: [u8; 4]) -> Result<Contents<D>, DataError> {
-    let failed = |error| DataError::read(key, path, error);
+fn read<const D: usize>(key: &'static str, path: &Path, magic: [u8; 4]) -> Result<Contents<D>, Problem> {
+    let failed = |error| unreadable(key, path, &error);
     let file = open_regular(path).map_err(failed)?;
-    let mut file = unpacked(file);
-    let wrong = |problem| Err(DataError::file(key, path, problem));
+    let mut file = decompressed(file);
+    let wrong = |problem| Err(in_file(key, path, problem));
     let header = 4 + 4 * D;
     let mut bytes = Vec::new();
     file.by_ref().take(header as u64).read_to_end(&mut bytes).map_err(failed)?;
@@ -137,25 +132,26 @@ fn read<const D: usize>(key: &'static str, path: &Path, magic: [u8; 4]) -> Resul
     for (size, word) in sizes.iter_mut().zip(bytes[4..header].chunks_exact(4)) {
         *size = word.iter().fold(0, |size, byte| size << 8 | usize::from(*byte));
     }
-    let told = sizes.iter().try_fold(1usize, |told, size| told.checked_mul(*size));
-    let told = told.and_then(|told| told.checked_add(header));
+    let promised = sizes.iter().try_fold(1usize, |promised, size| promised.checked_mul(*size));
+    let promised = promised.and_then(|promised| promised.checked_add(header));
     // A compressed file may hold far more than its header promises, or promise more than there is memory.
-    let most = told.map_or(0, |told| told - header).min(memory::limit_in_bytes());
+    let most = promised.map_or(0, |promised| promised - header).min(memory::limit_in_bytes());
     file.take(most as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
-    match told {
-        Some(told) if told == bytes.len() => {}
-        Some(told) if told - header > most => {
-            return wrong(format!("holds {told} bytes, which do not fit into memory; give fewer images"));
+    match promised {
+        Some(promised) if promised == bytes.len() => {}
+        Some(promised) if promised - header > most => {
+            return wrong(format!("holds {promised} bytes, which do not fit into memory; give fewer images"));
         }
-        Some(told) if told < bytes.len() => {
+        Some(promised) if promised < bytes.len() => {
             return wrong(format!(
-                "is longer than the {told} bytes that its header says; get the right file"
+                "is longer than the {promised} bytes that its header says; get the right file"
             ));
         }
         _ => {
-            let told = told.map_or("more than there can be".to_owned(), |told| told.to_string());
+            let promised =
+                promised.map_or("more than there can be".to_owned(), |promised| promised.to_string());
             let length = bytes.len();
-            return wrong(format!("is {length} bytes long, its header says {told}; get the whole file"));
+            return wrong(format!("is {length} bytes long, its header says {promised}; get the whole file"));
         }
     }
     bytes.drain(..header);

@@ -3,45 +3,43 @@
 use tenterhook::BoxError;
 use tenterhook::data::{Dataset, Fingerprint, Sample};
 
-/// Greyscale images of one size, each with the number of its class.
+/// Greyscale images of one size with their classes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ImageSet {
-    /// Rows of an image.
+pub struct ImageDataset {
+    /// The rows of an image.
     pub height: usize,
-    /// Columns of an image.
+    /// The columns of an image.
     pub width: usize,
-    /// Always 1: grey.
-    pub channels: usize,
-    /// How many classes there are; labels are below it.
+    /// The number of classes; labels are smaller.
     pub classes: usize,
     /// The class of each image.
     pub labels: Vec<u32>,
     pixels: Pixels,
-    /// The fingerprint of everything that was read, of which these may be a part.
+    /// The fingerprint of the whole files, of which this may be a split.
     contents: Fingerprint,
 }
 
-/// As they were read; what they are divided by makes them numbers from 0 to 1.
+/// Pixels as they were read, with the divisor that scales them to the range from 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
 enum Pixels {
-    /// Four times smaller, and most images are bytes.
+    /// Most images are bytes, which take a quarter of the memory.
     Bytes(Vec<u8>, f32),
     Floats(Vec<f32>, f32),
 }
 
-impl ImageSet {
-    /// Images given as bytes, row by row, image by image.
+impl ImageDataset {
+    /// Images of bytes, row by row, image by image.
     #[must_use]
     pub fn of_bytes(
         (height, width): (usize, usize),
         pixels: Vec<u8>,
         labels: Vec<u32>,
         divisor: f32,
-    ) -> ImageSet {
-        ImageSet::new((height, width), Pixels::Bytes(pixels, divisor), labels)
+    ) -> ImageDataset {
+        ImageDataset::new((height, width), Pixels::Bytes(pixels, divisor), labels)
     }
 
-    /// Images given as numbers, row by row, image by image.
+    /// Images of floats, row by row, image by image.
     #[must_use]
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::float_cmp)]
     pub fn of_floats(
@@ -49,23 +47,23 @@ impl ImageSet {
         pixels: Vec<f32>,
         labels: Vec<u32>,
         divisor: f32,
-    ) -> ImageSet {
+    ) -> ImageDataset {
         let are_bytes = pixels.iter().all(|pixel| f32::from(*pixel as u8) == *pixel);
         let pixels = if are_bytes {
             Pixels::Bytes(pixels.into_iter().map(|pixel| pixel as u8).collect(), divisor)
         } else {
             Pixels::Floats(pixels, divisor)
         };
-        ImageSet::new((height, width), pixels, labels)
+        ImageDataset::new((height, width), pixels, labels)
     }
 
-    fn new((height, width): (usize, usize), pixels: Pixels, labels: Vec<u32>) -> ImageSet {
+    fn new((height, width): (usize, usize), pixels: Pixels, labels: Vec<u32>) -> ImageDataset {
         let classes = labels.iter().max().map_or(0, |most| *most as usize + 1);
         let contents = contents((height, width), &pixels, &labels);
-        ImageSet { height, width, channels: 1, classes, labels, pixels, contents }
+        ImageDataset { height, width, classes, labels, pixels, contents }
     }
 
-    /// How many images there are.
+    /// The number of images.
     #[must_use]
     pub fn len(&self) -> usize {
         self.labels.len()
@@ -77,32 +75,30 @@ impl ImageSet {
         self.labels.is_empty()
     }
 
-    /// The pixels of an image, row by row, from 0 to 1; nothing when there is no such image.
+    /// The pixels of an image, row by row, from 0 to 1. Empty if there is no such image.
     #[must_use]
     pub fn image(&self, index: usize) -> Vec<f32> {
-        let size = self.height * self.width;
-        let range = index * size..(index + 1) * size;
         match &self.pixels {
-            Pixels::Bytes(pixels, divisor) => pixels
-                .get(range)
-                .map(|image| image.iter().map(|pixel| f32::from(*pixel) / divisor).collect())
-                .unwrap_or_default(),
-            Pixels::Floats(pixels, divisor) => pixels
-                .get(range)
-                .map(|image| image.iter().map(|pixel| pixel / divisor).collect())
-                .unwrap_or_default(),
+            Pixels::Bytes(pixels, divisor) => self.scaled(pixels, index, *divisor),
+            Pixels::Floats(pixels, divisor) => self.scaled(pixels, index, *divisor),
         }
     }
 
-    /// These images of the set, with the same classes.
-    pub(super) fn pick(&self, indices: &[usize]) -> ImageSet {
+    fn scaled<T: Copy + Into<f32>>(&self, pixels: &[T], index: usize, divisor: f32) -> Vec<f32> {
+        let size = self.height * self.width;
+        let image = pixels.get(index * size..(index + 1) * size).unwrap_or_default();
+        image.iter().map(|pixel| (*pixel).into() / divisor).collect()
+    }
+
+    /// The images with these indices, with the same classes.
+    pub(super) fn pick(&self, indices: &[usize]) -> ImageDataset {
         let size = self.height * self.width;
         let pixels = match &self.pixels {
             Pixels::Bytes(pixels, divisor) => Pixels::Bytes(picked(pixels, indices, size), *divisor),
             Pixels::Floats(pixels, divisor) => Pixels::Floats(picked(pixels, indices, size), *divisor),
         };
         let labels = picked(&self.labels, indices, 1);
-        ImageSet { labels, pixels, contents: self.contents.clone(), ..*self }
+        ImageDataset { labels, pixels, contents: self.contents.clone(), ..*self }
     }
 }
 
@@ -126,7 +122,7 @@ fn picked<T: Copy>(values: &[T], indices: &[usize], size: usize) -> Vec<T> {
     indices.iter().flat_map(|index| &values[index * size..(index + 1) * size]).copied().collect()
 }
 
-impl Dataset for ImageSet {
+impl Dataset for ImageDataset {
     type Item = (Vec<f32>, u32);
 
     fn len(&self) -> usize {

@@ -1,10 +1,9 @@
-//! The images to classify: the built-in digits, or CSV and IDX files by path.
+//! The images to classify: the built-in digits, or CSV and IDX files.
 //!
-//! Nothing here knows the engine. What is trained, validated and tested on is a function of the data alone.
+//! Nothing here depends on Burn. Which images are for training, validation and test is a function of the data alone.
 
 mod csv;
 mod embedded;
-mod error;
 mod idx;
 mod images;
 mod options;
@@ -13,33 +12,34 @@ mod split;
 mod tests;
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use tenterhook::task::Problem;
 use tenterhook_files::open_regular;
 
 pub use self::csv::LabelColumn;
-pub use self::error::DataError;
-pub use self::images::ImageSet;
+pub use self::images::ImageDataset;
 pub use self::options::{DataOptions, Format};
 
-/// The images, by what they are for. All have the same size and the same classes.
+/// The three splits of the images. All have the same image size and the same classes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Splits {
     /// To train on.
-    pub train: ImageSet,
-    /// To choose by.
-    pub validate: ImageSet,
+    pub train: ImageDataset,
+    /// To select by, such as the best checkpoint.
+    pub validate: ImageDataset,
     /// To report on. Selects nothing.
-    pub test: ImageSet,
+    pub test: ImageDataset,
 }
 
-/// Loads the images and splits them, the same way every time.
-pub fn load(options: &DataOptions) -> Result<Splits, DataError> {
+/// Loads the images and splits them, always in the same way. The key of a [`Problem`] is an option of [`DataOptions`].
+pub fn load(options: &DataOptions) -> Result<Splits, Problem> {
     options.check()?;
     let Some(path) = &options.path else {
         return split("path", Path::new("the built-in digits"), &embedded::digits()?, None);
     };
-    let metadata = path.metadata().map_err(|error| DataError::read("path", path, error))?;
+    let metadata = path.metadata().map_err(|error| unreadable("path", path, &error))?;
     let format = options.format_of(path, metadata.is_dir())?;
     options.check_format(format)?;
     if format == Format::Csv {
@@ -58,15 +58,27 @@ pub fn load(options: &DataOptions) -> Result<Splits, DataError> {
         (pair, options.test_path.as_deref().map(test).transpose()?)
     };
     let divisor = options.scale.unwrap_or(255.0);
-    let read = |pair: &idx::Pair| {
-        pair.read().map(|of| ImageSet::of_bytes((of.height, of.width), of.pixels, of.labels, divisor))
-    };
-    let of_test = test.as_ref().map(read).transpose()?;
-    let test = of_test.zip(test.as_ref().map(|pair| pair.images.as_path()));
-    split("path", &pair.images, &read(&pair)?, test)
+    let images_of_test = test.as_ref().map(|pair| pair.read(divisor)).transpose()?;
+    let test = images_of_test.zip(test.as_ref().map(|pair| pair.images.as_path()));
+    split("path", &pair.images, &pair.read(divisor)?, test)
 }
 
-/// What a CSV file holds.
+/// A file that cannot be read.
+fn unreadable(key: &str, path: &Path, error: &io::Error) -> Problem {
+    let fix = match error.kind() {
+        io::ErrorKind::NotFound => "check the path",
+        io::ErrorKind::PermissionDenied => "check its permissions",
+        _ => "the file may be damaged or incomplete",
+    };
+    Problem::new(key, format!("cannot read {}: {error}; {fix}", path.display()))
+}
+
+/// Something wrong with a file as a whole.
+fn in_file(key: &str, path: &Path, problem: impl AsRef<str>) -> Problem {
+    Problem::new(key, format!("{}: {}", path.display(), problem.as_ref()))
+}
+
+/// The contents of a CSV file.
 struct Rows {
     key: &'static str,
     path: PathBuf,
@@ -75,7 +87,7 @@ struct Rows {
 }
 
 impl Rows {
-    fn images(self, options: &DataOptions, divisor: f32) -> Result<ImageSet, DataError> {
+    fn images(self, options: &DataOptions, divisor: f32) -> Result<ImageDataset, Problem> {
         let pixels = self.pixels.len() / self.labels.len();
         let size = match (options.height, options.width) {
             (Some(height), Some(width)) => (height, width),
@@ -84,7 +96,7 @@ impl Rows {
             (None, None) => (pixels.isqrt(), pixels.isqrt()),
         };
         if size.0.checked_mul(size.1) == Some(pixels) {
-            return Ok(ImageSet::of_floats(size, self.pixels, self.labels, divisor));
+            return Ok(ImageDataset::of_floats(size, self.pixels, self.labels, divisor));
         }
         let given = options.height.is_some() || options.width.is_some();
         let problem = if given {
@@ -96,15 +108,15 @@ impl Rows {
             format!("has {pixels} pixel values per row, which make no square; set `height` and `width`")
         };
         let key = if options.height.is_some() && options.width.is_none() { "height" } else { "width" };
-        Err(DataError::file(if self.key == "path" { key } else { self.key }, &self.path, problem))
+        Err(in_file(if self.key == "path" { key } else { self.key }, &self.path, problem))
     }
 }
 
 impl DataOptions {
-    fn csv(&self, key: &'static str, path: &Path) -> Result<Rows, DataError> {
-        let file = open_regular(path).map_err(|error| DataError::read(key, path, error))?;
-        let table = csv::parse(key, path, csv::unpacked(file), self.header)?;
-        let (pixels, labels) = csv::labelled(table, key, path, self.label)?;
+    fn csv(&self, key: &'static str, path: &Path) -> Result<Rows, Problem> {
+        let file = open_regular(path).map_err(|error| unreadable(key, path, &error))?;
+        let table = csv::parse(key, path, csv::decompressed(file), self.header)?;
+        let (pixels, labels) = csv::separate_labels(table, key, path, self.label)?;
         Ok(Rows { key, path: path.to_owned(), pixels, labels })
     }
 
@@ -119,31 +131,31 @@ impl DataOptions {
     }
 }
 
-/// Splits a set; with a test set of its own, into training and validation only.
+/// Splits a dataset: 80/20 if there is a separate test set, otherwise 60/20/20.
 fn split(
-    key: &'static str,
+    key: &str,
     path: &Path,
-    all: &ImageSet,
-    test: Option<(ImageSet, &Path)>,
-) -> Result<Splits, DataError> {
+    all: &ImageDataset,
+    test: Option<(ImageDataset, &Path)>,
+) -> Result<Splits, Problem> {
     if all.classes > all.len() {
         let problem = format!(
             "has a label {} but only {} images; labels are class numbers from 0; is `label` the right column?",
             all.classes - 1,
             all.len()
         );
-        return Err(DataError::file("label", path, problem));
+        return Err(in_file("label", path, problem));
     }
     if all.labels.iter().all(|label| Some(label) == all.labels.first()) {
         let problem = "holds one class only; is the label in another column? set `label`, or give more data";
-        return Err(DataError::file("label", path, problem));
+        return Err(in_file("label", path, problem));
     }
     let [train, validate, rest] = split::stratified(&all.labels, test.is_none()).map_err(|few| {
         let problem = format!(
             "has {} of class {}; a split needs at least {} of each: give more, or remove that class",
             few.samples, few.class, few.needed
         );
-        DataError::file(key, path, problem)
+        in_file(key, path, problem)
     })?;
     let test = match test {
         None => all.pick(&rest),
@@ -153,12 +165,12 @@ fn split(
                     "has images of {}×{}, those to train on have {}×{}; give the same size",
                     test.height, test.width, all.height, all.width
                 );
-                return Err(DataError::file("test_path", path, problem));
+                return Err(in_file("test_path", path, problem));
             }
             let known: BTreeSet<_> = all.labels.iter().collect();
             if let Some(unknown) = test.labels.iter().find(|label| !known.contains(label)) {
                 let problem = format!("has a label {unknown}, which the data to train on have not");
-                return Err(DataError::file("test_path", path, problem));
+                return Err(in_file("test_path", path, problem));
             }
             test.classes = all.classes;
             test

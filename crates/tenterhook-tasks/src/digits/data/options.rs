@@ -1,67 +1,65 @@
-//! Where images come from, as configuration has it.
+//! The `[data]` table.
 
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tenterhook::task::Problem;
 
-use super::{DataError, LabelColumn};
+use super::{LabelColumn, in_file};
 
-/// Where the images come from.
+/// The images.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DataOptions {
-    /// A CSV or IDX file (also compressed with gzip), or a directory with the four files of MNIST. Without
-    /// it: the built-in handwritten digits, 1,797 images of 8×8.
+    /// A CSV or IDX file, which may be compressed with gzip, or a directory with the four files of MNIST. Default: the
+    /// built-in handwritten digits, 1,797 images of 8×8.
     pub path: Option<PathBuf>,
-    /// "csv" or "idx". Without it, the file's name tells.
+    /// The file format: "csv" or "idx". Default: inferred from the file name.
     pub format: Option<Format>,
-    /// CSV: the column of labels, "first" or "last". Without it: the one that the header calls label, target or
-    /// class; without a header the last, or the first if the last holds one value only.
+    /// CSV: the column of labels, "first" or "last". Default: the one that the header names label, target or class; without
+    /// a header the last, or the first if the last holds one value only.
     pub label: Option<LabelColumn>,
-    /// CSV: whether the first line is a header. Without it: it is if it names a label, or is mostly not numbers.
+    /// CSV: whether the first line is a header. Default: inferred; a header names a label or is mostly not numbers.
     pub header: Option<bool>,
-    /// CSV: pixels in a row of an image. Without it: images are square.
+    /// CSV: the width of an image in pixels. Default: images are square.
     pub width: Option<usize>,
-    /// CSV: rows of an image. Without it: images are square.
+    /// CSV: the height of an image in pixels. Default: images are square.
     pub height: Option<usize>,
-    /// What pixel values are divided by, to lie between 0 and 1. Without it, it follows from the largest
-    /// value of the file: 1 up to 1, 16 up to 16, 255 up to 255, else that value.
+    /// The divisor that scales pixel values to the range from 0 to 1. Default: the smallest of 1, 16 and 255 that is not below
+    /// the largest value of the file, or else that value.
     pub scale: Option<f32>,
-    /// IDX: the file of the labels. Without it: the one beside `path` with "labels-idx1" for "images-idx3".
+    /// IDX: the file of labels. Default: the one in the directory of `path` with "labels-idx1" for "images-idx3".
     pub labels_path: Option<PathBuf>,
-    /// A file to test on. Then `path` is split 80/20 into training and validation, otherwise 60/20/20.
+    /// The test set. `path` is then split 80/20 into training and validation. Default: `path` is split 60/20/20.
     pub test_path: Option<PathBuf>,
-    /// IDX: the file of the labels of `test_path`.
+    /// IDX: the file of labels of `test_path`.
     pub test_labels_path: Option<PathBuf>,
 }
 
-/// How images are stored.
+/// The file format of images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
-    /// A row of text per image.
+    /// A line of text per image.
     Csv,
     /// The format of MNIST.
     Idx,
 }
 
 impl DataOptions {
-    /// What is wrong whatever the files hold.
-    pub(super) fn check(&self) -> Result<(), DataError> {
+    /// Checks what does not depend on the files.
+    pub(super) fn check(&self) -> Result<(), Problem> {
         if self.scale.is_some_and(|scale| !scale.is_finite() || scale <= 0.0) {
-            return Err(DataError::option("scale", "must be a positive number; leave it out to find it"));
+            return Err(option("scale", "must be a positive number; leave it out to find it"));
         }
         for (key, size) in [("width", self.width), ("height", self.height)] {
             if size == Some(0) {
-                return Err(DataError::option(key, "must be at least 1; leave it out for square images"));
+                return Err(option(key, "must be at least 1; leave it out for square images"));
             }
         }
         if self.test_labels_path.is_some() && self.test_path.is_none() {
-            return Err(DataError::option(
-                "test_labels_path",
-                "has no effect without `test_path`; set that too",
-            ));
+            return Err(option("test_labels_path", "has no effect without `test_path`; set that too"));
         }
         if self.path.is_none() {
             let problem = "has no effect on the built-in digits; set `path`, or remove it";
@@ -75,7 +73,7 @@ impl DataOptions {
         Ok(())
     }
 
-    pub(super) fn check_format(&self, format: Format) -> Result<(), DataError> {
+    pub(super) fn check_format(&self, format: Format) -> Result<(), Problem> {
         match format {
             Format::Csv => refuse(self.of_idx(), "has no effect on CSV files; remove it"),
             Format::Idx => refuse(self.of_csv(), "has no effect on IDX files; remove it"),
@@ -95,14 +93,14 @@ impl DataOptions {
         [("labels_path", self.labels_path.is_some()), ("test_labels_path", self.test_labels_path.is_some())]
     }
 
-    pub(super) fn format_of(&self, path: &Path, is_directory: bool) -> Result<Format, DataError> {
+    pub(super) fn format_of(&self, path: &Path, is_directory: bool) -> Result<Format, Problem> {
         if is_directory {
             let of_directory =
                 [("test_path", self.test_path.is_some()), ("labels_path", self.labels_path.is_some())];
             refuse(of_directory, "has no effect when `path` is a directory; remove it")?;
             if self.format == Some(Format::Csv) {
                 let problem = "is a directory; give the path of the CSV file";
-                return Err(DataError::file("path", path, problem));
+                return Err(in_file("path", path, problem));
             }
             return Ok(Format::Idx);
         }
@@ -110,15 +108,21 @@ impl DataOptions {
         let bare = name.strip_suffix(".gz").unwrap_or(&name);
         let is_csv = [".csv", ".tsv", ".txt", ".data"].iter().any(|ending| bare.ends_with(ending));
         let is_idx = bare.contains("idx") || bare.ends_with("ubyte");
-        let told = if is_csv { Some(Format::Csv) } else { is_idx.then_some(Format::Idx) };
-        self.format.or(told).ok_or_else(|| {
+        let inferred = if is_csv { Some(Format::Csv) } else { is_idx.then_some(Format::Idx) };
+        self.format.or(inferred).ok_or_else(|| {
             let problem = "has a name that does not tell its format; set `format` to \"csv\" or \"idx\"";
-            DataError::file("format", path, problem)
+            in_file("format", path, problem)
         })
     }
 }
 
-fn refuse(given: impl IntoIterator<Item = (&'static str, bool)>, problem: &str) -> Result<(), DataError> {
+/// An option that is wrong whatever the files hold.
+fn option(key: &str, problem: &str) -> Problem {
+    Problem::new(key, format!("`{key}` {problem}"))
+}
+
+/// Refuses options that have no effect.
+fn refuse(given: impl IntoIterator<Item = (&'static str, bool)>, problem: &str) -> Result<(), Problem> {
     let found = given.into_iter().find(|(_, given)| *given);
-    found.map_or(Ok(()), |(key, _)| Err(DataError::option(key, problem)))
+    found.map_or(Ok(()), |(key, _)| Err(option(key, problem)))
 }

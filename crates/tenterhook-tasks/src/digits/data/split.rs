@@ -1,15 +1,13 @@
-//! The split into training, validation and test: fixed, and fair to every class.
+//! The stratified split into training, validation and test.
 
 use std::collections::BTreeMap;
 
 use tenterhook::random::seed_at;
 
-/// The split is a function of the data alone. This number decides which of the equally good ones it is,
-/// and never changes: neither the run's seed nor a result may choose what is tested on.
-const FIXED: u64 = 0x7465_6e74_6572;
+/// The seed of the split. It never changes: neither the seed of a run nor a result may choose the test set.
+const SPLIT_SEED: u64 = 0x7465_6e74_6572;
 
-/// Splits samples so that every class is divided alike, 60/20/20 with a `test` part and 80/20 without.
-/// Each part is in the order of the samples.
+/// Splits the samples of each class 60/20/20 with a `test` part and 80/20 without. Each part keeps the order of the samples.
 pub(super) fn stratified(labels: &[u32], test: bool) -> Result<[Vec<usize>; 3], TooFew> {
     let mut by_class: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for (index, label) in labels.iter().enumerate() {
@@ -21,7 +19,7 @@ pub(super) fn stratified(labels: &[u32], test: bool) -> Result<[Vec<usize>; 3], 
         let mut drawn: Vec<(u64, usize)> = members
             .into_iter()
             .enumerate()
-            .map(|(place, index)| (seed_at(FIXED, u64::from(class), place as u64), index))
+            .map(|(place, index)| (seed_at(SPLIT_SEED, u64::from(class), place as u64), index))
             .collect();
         drawn.sort_unstable();
         for (place, (_, index)) in drawn.into_iter().enumerate() {
@@ -43,7 +41,7 @@ pub(super) struct TooFew {
     pub(super) needed: usize,
 }
 
-/// How many of a class's samples to train on, and how many to validate on.
+/// The number of samples of a class to train on and to validate on.
 fn counts(class: u32, samples: usize, test: bool) -> Result<[usize; 2], TooFew> {
     let others = 1 + usize::from(test);
     if samples <= others {
@@ -73,7 +71,7 @@ mod tests {
             for round in 0..60 {
                 labels.extend((0..sizes.len()).filter(|class| round < sizes[*class]).map(number));
             }
-            let parts = stratified(&labels, test).expect("there are enough");
+            let parts = stratified(&labels, test).expect("there are enough samples");
             let mut all = parts.concat();
             all.sort_unstable();
             prop_assert_eq!(all, (0..labels.len()).collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! Files as people have them, whole and broken.
+//! Valid and broken files.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -27,12 +27,12 @@ fn at(path: impl Into<PathBuf>) -> DataOptions {
     DataOptions { path: Some(path.into()), ..DataOptions::default() }
 }
 
-/// The error must be about this option and say all of this.
+/// The problem must have this key and contain all of these texts.
 #[track_caller]
 fn refused(options: &DataOptions, key: &str, parts: &[&str]) {
-    let error = load(options).expect_err("it cannot work");
+    let error = load(options).expect_err("it is refused");
     let text = error.to_string();
-    assert_eq!(error.key(), key, "{text}");
+    assert_eq!(error.key, key, "{text}");
     for part in parts {
         assert!(text.contains(part), "`{part}` is not in: {text}");
     }
@@ -52,14 +52,14 @@ fn lens(splits: &Splits) -> [usize; 3] {
 }
 
 #[test]
-fn the_built_in_digits_are_all_there_and_split_60_20_20() {
+fn the_built_in_digits_are_complete_and_split_60_20_20() {
     let splits = load(&DataOptions::default()).unwrap();
     assert_eq!(lens(&splits).iter().sum::<usize>(), 1797);
     assert_eq!(lens(&splits), [1078, 362, 357]);
     for (set, share) in [(&splits.train, 0.6), (&splits.validate, 0.2), (&splits.test, 0.2)] {
-        assert_eq!((set.height, set.width, set.channels, set.classes), (8, 8, 1, 10));
+        assert_eq!((set.height, set.width, set.classes), (8, 8, 10));
         for class in 0..10 {
-            let of = |set: &ImageSet| set.labels.iter().filter(|label| **label == class).count() as f64;
+            let of = |set: &ImageDataset| set.labels.iter().filter(|label| **label == class).count() as f64;
             let all = of(&splits.train) + of(&splits.validate) + of(&splits.test);
             assert!((of(set) - share * all).abs() <= 1.0, "class {class}");
         }
@@ -79,14 +79,14 @@ fn the_built_in_digits_are_all_there_and_split_60_20_20() {
 
 #[test]
 fn a_sample_is_its_pixels_from_0_to_1_and_its_label() {
-    let set = ImageSet::of_bytes((1, 2), vec![0, 255, 51, 0], vec![3, 1], 255.0);
+    let set = ImageDataset::of_bytes((1, 2), vec![0, 255, 51, 0], vec![3, 1], 255.0);
     let (pixels, label) = set.load(Sample { index: 1, seed: 0 }).unwrap();
     assert_eq!((pixels, label, set.classes), (vec![0.2, 0.0], 1, 4));
     assert!(set.load(Sample { index: 2, seed: 0 }).unwrap_err().to_string().contains("no image 2 among 2"));
 }
 
 #[test]
-fn csv_is_read_however_its_label_is_found() {
+fn csv_files_are_read_with_any_label_column() {
     let directory = tempfile::tempdir().unwrap();
     let plain = load(&at(written(&directory, "last.csv", rows(last)))).unwrap();
     assert_eq!(lens(&plain), [12, 4, 4]);
@@ -102,7 +102,7 @@ fn csv_is_read_however_its_label_is_found() {
     };
     let label_first = DataOptions { label: Some(LabelColumn::First), ..DataOptions::default() };
     same("first.csv", rows(first).into(), label_first.clone());
-    // The last column is 1 in all rows, so it is no label.
+    // The last column is 1 in all rows, so it holds no labels.
     same("guessed.csv", rows(first).into(), DataOptions::default());
     let header = "p0,p1,Target,p2,p3\n".to_owned();
     let named = rows(|[a, b, c, d], label| format!("{a},{b},{label},{c},{d}"));
@@ -122,7 +122,7 @@ fn csv_is_read_however_its_label_is_found() {
 }
 
 #[test]
-fn pixels_are_divided_by_what_their_largest_suggests_or_by_the_option() {
+fn the_divisor_of_pixels_is_inferred_or_set_by_the_option() {
     let directory = tempfile::tempdir().unwrap();
     let brightest = |most: &str, scale| {
         let text = rows(|[_, b, ..], label| format!("0,{},{most},0.25,{label}", f32::from(b) / 32.0));
@@ -140,7 +140,7 @@ fn pixels_are_divided_by_what_their_largest_suggests_or_by_the_option() {
 }
 
 #[test]
-fn the_size_of_an_image_is_a_square_or_what_the_options_say() {
+fn images_are_square_unless_options_give_the_size() {
     let directory = tempfile::tempdir().unwrap();
     let path =
         written(&directory, "wide.csv", rows(|[a, b, c, d], label| format!("{a},{b},{c},{d},0,0,{label}")));
@@ -158,11 +158,11 @@ fn the_size_of_an_image_is_a_square_or_what_the_options_say() {
     assert!(
         size(Some(2), Some(2)).unwrap_err().to_string().contains("not 2×2; correct `height` and `width`")
     );
-    assert_eq!(size(Some(4), None).unwrap_err().key(), "height");
+    assert_eq!(size(Some(4), None).unwrap_err().key, "height");
 }
 
 #[test]
-fn what_is_wrong_in_a_csv_file_is_named_with_its_line() {
+fn errors_in_csv_files_name_the_line() {
     let directory = tempfile::tempdir().unwrap();
     let broken = |line: &str| at(written(&directory, "broken.csv", rows(last) + line));
     refused(&broken("1,2,3,0"), "path", &["broken.csv, line 21", "expected 5 values", "found 4"]);
@@ -188,7 +188,7 @@ fn what_is_wrong_in_a_csv_file_is_named_with_its_line() {
 }
 
 #[test]
-fn a_file_of_its_own_can_be_tested_on() {
+fn a_separate_test_file_can_be_given() {
     let directory = tempfile::tempdir().unwrap();
     let train = written(&directory, "train.csv", rows(last));
     let with =
@@ -232,7 +232,7 @@ fn mnist(directory: &TempDir, zipped: bool) {
 }
 
 #[test]
-fn a_directory_in_the_format_of_mnist_is_read_packed_or_not() {
+fn a_directory_of_mnist_files_is_read_compressed_or_not() {
     let [plain, zipped] = [false, true].map(|is_zipped| {
         let directory = tempfile::tempdir().unwrap();
         mnist(&directory, is_zipped);
@@ -264,7 +264,7 @@ fn idx_files_are_read_by_path() {
 }
 
 #[test]
-fn what_is_wrong_in_an_idx_file_is_named() {
+fn errors_in_idx_files_are_named() {
     let directory = tempfile::tempdir().unwrap();
     mnist(&directory, false);
     let (name, whole) = ("train-images-idx3-ubyte", images(20));
@@ -295,7 +295,7 @@ fn what_is_wrong_in_an_idx_file_is_named() {
 }
 
 #[test]
-fn a_path_that_leads_nowhere_or_tells_nothing_is_an_error_of_its_option() {
+fn a_path_that_is_missing_or_has_no_known_format_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     refused(&at("no/such.csv"), "path", &["cannot read no/such.csv", "check the path"]);
     refused(&at(directory.path()), "path", &["holds no `train-images-idx3-ubyte`", "four files of MNIST"]);
@@ -306,7 +306,7 @@ fn a_path_that_leads_nowhere_or_tells_nothing_is_an_error_of_its_option() {
 }
 
 #[test]
-fn an_option_that_nobody_would_read_is_refused() {
+fn an_option_without_effect_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let csv = at(written(&directory, "a.csv", rows(last)));
     mnist(&directory, false);
@@ -338,7 +338,7 @@ fn options_are_read_from_configuration_and_described() {
 #[test]
 fn every_pixel_and_every_label_is_part_of_the_fingerprint() {
     let of = |pixels: &[f32], labels: &[u32]| {
-        ImageSet::of_floats((1, 2), pixels.to_vec(), labels.to_vec(), 1.0).fingerprint().unwrap()
+        ImageDataset::of_floats((1, 2), pixels.to_vec(), labels.to_vec(), 1.0).fingerprint().unwrap()
     };
     let first = of(&[0.0, 1.0, 2.0, 3.0], &[0, 1]);
     assert_eq!(of(&[0.0, 1.0, 2.0, 3.0], &[0, 1]), first);
@@ -347,7 +347,7 @@ fn every_pixel_and_every_label_is_part_of_the_fingerprint() {
     assert_ne!(of(&[0.0, 1.0, 2.0, 3.5], &[0, 1]), of(&[0.0, 1.0, 2.5, 3.0], &[0, 1]), "not whole numbers");
 }
 
-/// Compressed, a million zeros are a thousand bytes.
+/// A million zeros compress to a thousand bytes.
 fn bomb(beginning: &[u8], zeros: usize) -> Vec<u8> {
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packed.write_all(beginning).unwrap();
@@ -356,7 +356,7 @@ fn bomb(beginning: &[u8], zeros: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_compressed_file_is_unpacked_no_further_than_its_header_promises() {
+fn a_compressed_file_is_decompressed_no_further_than_its_header_says() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("train-images-idx3-ubyte.gz");
     let mut header = vec![0, 0, 8, 3];
@@ -381,7 +381,7 @@ fn a_line_without_an_end_is_refused() {
 
 #[cfg(unix)]
 #[test]
-fn a_file_of_mnist_that_cannot_be_read_is_not_an_absent_one() {
+fn an_unreadable_mnist_file_is_not_treated_as_missing() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("train-images-idx3-ubyte");
     std::os::unix::fs::symlink(&path, &path).unwrap();

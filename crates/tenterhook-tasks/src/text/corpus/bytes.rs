@@ -1,4 +1,4 @@
-//! The bytes of a text, wherever they are.
+//! Reading the bytes of a text.
 
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -7,20 +7,18 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use tenterhook::data::Fingerprint;
-
+use tenterhook::task::Problem;
 use tenterhook_files::{open_regular, read_bounded};
 
-use super::CorpusError;
-
-/// The text to learn when no other is given.
+/// The default text.
 const HANDBOOK: &[u8] = include_bytes!("../../../assets/handbook.md");
-/// Texts shorter than this are kept in memory.
-const SMALL: u64 = 8 << 20;
-/// So many files are kept open; further ones are opened whenever they are read.
-const OPEN: usize = 64;
+/// Texts below this size are kept in memory.
+const MAX_IN_MEMORY: u64 = 8 << 20;
+/// The number of files that are kept open; others are opened for every read.
+const MAX_OPEN_FILES: usize = 64;
 
-/// The bytes of a text: one file, or several one after the other. Small ones are in memory, others are read
-/// where they are needed.
+/// The bytes of a text: one file, or several files one after the other. Small texts are in memory; of others, only the bytes
+/// that are needed are read.
 #[derive(Debug)]
 pub struct Corpus {
     name: PathBuf,
@@ -32,7 +30,7 @@ pub struct Corpus {
 #[derive(Debug)]
 struct Piece {
     path: PathBuf,
-    /// Where it begins in the text.
+    /// The position of its first byte in the text.
     start: u64,
     len: u64,
     bytes: Bytes,
@@ -55,26 +53,27 @@ impl Corpus {
         Corpus { name: path, pieces: vec![piece], len, fingerprint: OnceLock::new() }
     }
 
-    /// A file; or a directory: all files below it, sorted by path, without hidden ones.
-    pub fn open(path: &Path) -> Result<Corpus, CorpusError> {
-        Corpus::open_with(path, SMALL)
+    /// Opens a file, or all files below a directory, sorted by path and without hidden ones.
+    pub fn open(path: &Path) -> Result<Corpus, Problem> {
+        Corpus::open_with(path, MAX_IN_MEMORY)
     }
 
-    pub(super) fn open_with(path: &Path, small: u64) -> Result<Corpus, CorpusError> {
+    pub(super) fn open_with(path: &Path, max_in_memory: u64) -> Result<Corpus, Problem> {
+        let wrong = |problem| Problem::new("path", format!("{} {problem}", path.display()));
         let metadata = fs::metadata(path).map_err(failed(path))?;
         let mut files = Vec::new();
         if metadata.is_dir() {
             collect(path, &mut files)?;
             files.sort();
             if files.is_empty() {
-                return Err(CorpusError::NoFile { path: path.to_owned() });
+                return Err(wrong("holds no file, not counting hidden ones; give a directory with text"));
             }
         } else if metadata.is_file() {
             files.push((path.to_owned(), metadata.len()));
         } else {
-            return Err(CorpusError::Kind { path: path.to_owned() });
+            return Err(wrong("is neither a file nor a directory; give one of them"));
         }
-        let in_memory = files.iter().map(|(_, len)| len).sum::<u64>() < small;
+        let in_memory = files.iter().map(|(_, len)| len).sum::<u64>() < max_in_memory;
         let pieces = Vec::with_capacity(files.len());
         let mut corpus = Corpus { name: path.to_owned(), pieces, len: 0, fingerprint: OnceLock::new() };
         for (path, len) in files {
@@ -83,41 +82,41 @@ impl Corpus {
         Ok(corpus)
     }
 
-    fn append(&mut self, path: PathBuf, mut len: u64, in_memory: bool) -> Result<(), CorpusError> {
+    fn append(&mut self, path: PathBuf, mut len: u64, in_memory: bool) -> Result<(), Problem> {
         let bytes = if in_memory {
-            let bytes = read_bounded(&path, SMALL).map_err(failed(&path))?;
+            let bytes = read_bounded(&path, MAX_IN_MEMORY).map_err(failed(&path))?;
             len = bytes.len() as u64;
             Bytes::Memory(bytes.into())
         } else {
-            // Opened in any case: what cannot be read is known before training begins.
+            // Opened even if not kept open, so that an unreadable file is refused before training.
             let file = open_regular(&path).map_err(failed(&path))?;
-            if self.pieces.len() < OPEN { Bytes::Open(file) } else { Bytes::Closed }
+            if self.pieces.len() < MAX_OPEN_FILES { Bytes::Open(file) } else { Bytes::Closed }
         };
         self.pieces.push(Piece { path, start: self.len, len, bytes });
         self.len += len;
         Ok(())
     }
 
-    /// What it was opened as.
+    /// The path that was opened.
     #[must_use]
     pub fn name(&self) -> &Path {
         &self.name
     }
 
-    /// How many bytes it has.
+    /// The length in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether it has none.
+    /// Whether the length is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The fingerprint of all its bytes, which are read for it once.
-    pub fn fingerprint(&self) -> Result<Fingerprint, CorpusError> {
+    /// The fingerprint of all bytes. The first call reads the whole text.
+    pub fn fingerprint(&self) -> Result<Fingerprint, Problem> {
         if let Some(known) = self.fingerprint.get() {
             return Ok(known.clone());
         }
@@ -129,8 +128,8 @@ impl Corpus {
         Ok(self.fingerprint.get_or_init(|| Fingerprint::of_parts(pieces)).clone())
     }
 
-    /// Reads the bytes that begin at a position, from any thread.
-    pub fn read(&self, position: u64, bytes: &mut [u8]) -> Result<(), CorpusError> {
+    /// Reads the bytes from a position on. Can be called from any thread.
+    pub fn read(&self, position: u64, bytes: &mut [u8]) -> Result<(), Problem> {
         let first = self.pieces.partition_point(|piece| piece.start + piece.len <= position);
         let mut position = position;
         let mut wanted = bytes;
@@ -167,8 +166,14 @@ impl Piece {
     }
 }
 
-fn failed(path: &Path) -> impl FnOnce(io::Error) -> CorpusError {
-    move |error| CorpusError::Read { path: path.to_owned(), error }
+/// A file or directory that cannot be read.
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> Problem {
+    move |error| {
+        let path = path.display();
+        let message =
+            format!("cannot read {path}: {error}; give the path of a file or directory that can be read");
+        Problem::new("path", message)
+    }
 }
 
 #[cfg(unix)]
@@ -190,8 +195,8 @@ fn read_exact_at(file: &File, mut from: u64, mut into: &mut [u8]) -> io::Result<
     Ok(())
 }
 
-/// All regular files below a directory. Links to directories are not followed: they may lead in circles.
-fn collect(directory: &Path, files: &mut Vec<(PathBuf, u64)>) -> Result<(), CorpusError> {
+/// All regular files below a directory. Links to directories are not followed, because they may form cycles.
+fn collect(directory: &Path, files: &mut Vec<(PathBuf, u64)>) -> Result<(), Problem> {
     for entry in fs::read_dir(directory).map_err(failed(directory))? {
         let entry = entry.map_err(failed(directory))?;
         if entry.file_name().as_encoded_bytes().starts_with(b".") {
@@ -202,7 +207,7 @@ fn collect(directory: &Path, files: &mut Vec<(PathBuf, u64)>) -> Result<(), Corp
             collect(&path, files)?;
             continue;
         }
-        // Of a link, what it leads to.
+        // Follows links.
         let metadata = fs::metadata(&path).map_err(failed(&path))?;
         if metadata.is_file() {
             files.push((path, metadata.len()));

@@ -1,40 +1,40 @@
-//! Which text, and how it is divided, as configuration has it.
+//! The `[data]` table.
 
 use std::ops::Range;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook::data::TurnsOptions;
+use tenterhook::data::InterleaveOptions;
+use tenterhook::task::Problem;
 
-use super::{CorpusError, TextSource};
+use super::TextSource;
 
-/// Which text to learn, and how it is divided.
+/// The text to learn, and how it is split.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TextOptions {
-    /// A file, or a directory: then all files below it one after the other, sorted by path, without hidden
-    /// ones. Without it: the built-in handbook.
+    /// A file, or a directory, of which all files are read one after the other, sorted by path and without hidden ones.
+    /// Default: the built-in handbook.
     pub path: Option<PathBuf>,
-    /// How much of the text is to validate on: what stands before the part to test on.
+    /// Fraction of the text to validate on: the part before the test set.
     pub val_fraction: f64,
-    /// How much of the text is to test on: its end.
+    /// Fraction of the text to test on: its end.
     pub test_fraction: f64,
-    /// How many bytes after one window the next begins. Without it, the model's context: then every byte is
-    /// predicted once per epoch. Less gives more, overlapping windows.
+    /// Distance in bytes between the starts of consecutive windows. Smaller values give more, overlapping windows. Default:
+    /// the context of the model, so that every byte is predicted once per epoch.
     pub stride: Option<usize>,
-    /// Several texts in the place of `path`: each is divided for itself and has loaders of its own, so that it is
-    /// validated and tested for itself, too.
+    /// Several texts instead of `path`. Each is split separately and has its own data loaders, so metrics are logged for each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<TextSource>,
-    /// How the training batches of several texts take turns.
-    // What nobody set is not written, so that configurations from before it existed are the same as now.
+    /// How the training batches of several texts are interleaved.
+    // The default is not written, so that older configurations compare as equal.
     #[serde(skip_serializing_if = "is_unset")]
-    pub mix: TurnsOptions,
+    pub mix: InterleaveOptions,
 }
 
-fn is_unset(mix: &TurnsOptions) -> bool {
-    *mix == TurnsOptions::default()
+fn is_unset(mix: &InterleaveOptions) -> bool {
+    *mix == InterleaveOptions::default()
 }
 
 impl Default for TextOptions {
@@ -45,9 +45,9 @@ impl Default for TextOptions {
 }
 
 impl TextOptions {
-    /// What is wrong whatever the text is.
-    pub(super) fn check(&self, context: usize) -> Result<(), CorpusError> {
-        let wrong = |key, problem: &str| Err(CorpusError::Option { key, problem: problem.to_owned() });
+    /// Checks what does not depend on the text.
+    pub(super) fn check(&self, context: usize) -> Result<(), Problem> {
+        let wrong = |key, problem: &str| Err(Problem::new(key, format!("`{key}` {problem}")));
         if context == 0 {
             return wrong("context", "must be at least 1");
         }
@@ -65,14 +65,14 @@ impl TextOptions {
         Ok(())
     }
 
-    /// Where in a text of this length to train, validate and test.
+    /// The ranges to train, validate and test on, in a text of this length.
     pub(super) fn parts(&self, len: u64) -> [Range<u64>; 3] {
         let test = len - share(len, self.test_fraction);
         let validate = test - share(len, self.val_fraction).min(test);
         [0..validate, validate..test, test..len]
     }
 
-    /// The shortest text of which every part holds a window.
+    /// The length of the shortest text whose parts all hold a window.
     pub(super) fn needed(&self, context: usize) -> u64 {
         let window = context as u64 + 1;
         let enough = |len: u64| {
@@ -84,7 +84,7 @@ impl TextOptions {
         while !enough(needed) && needed < u64::MAX / 2 {
             needed *= 2;
         }
-        // Parts only grow with the text, so the border lies between.
+        // Parts grow with the text, so a binary search finds the length.
         let (mut short, mut long) = (needed / 2, needed);
         while short < long {
             let middle = short.midpoint(long);

@@ -1,11 +1,11 @@
-//! Several texts, each with loaders of its own.
+//! Several texts, each with its own data loaders.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tenterhook::data::{Turns, TurnsOptions};
+use tenterhook::data::{Interleave, InterleaveOptions};
 use tenterhook::task::Problem;
 
 use super::{TextOptions, TextSplits, load};
@@ -14,71 +14,62 @@ use super::{TextOptions, TextSplits, load};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TextSource {
-    /// What its loaders are called, and with it what is logged of each of several: `val/loss/NAME`.
+    /// The name of its data loaders and the suffix of its metrics: `val/loss/NAME`.
     pub name: String,
-    /// A file or a directory, as in `data.path`. Without it: the built-in handbook.
+    /// A file or a directory, as `data.path`. Default: the built-in handbook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
 }
 
-/// Everything to learn.
+/// The texts to learn.
 #[derive(Clone, Debug)]
 pub struct Texts {
-    /// The texts; a name for each, where there are several to be told apart.
+    /// The splits of each text. If there are several, each has a name.
     pub texts: Vec<(Option<String>, TextSplits)>,
-    /// How their training batches take turns.
-    pub turns: Turns,
+    /// How their training batches are interleaved.
+    pub turns: Interleave,
 }
 
-/// Opens all texts that the options name.
+/// Opens all texts of the options.
 pub fn load_all(options: &TextOptions, context: usize) -> Result<Texts, Vec<Problem>> {
     let TextOptions { path, sources, mix, .. } = options;
-    let problem = |key: &str, text: String| Problem::new(format!("data.{key}"), text);
     if sources.is_empty() {
-        if *mix != TurnsOptions::default() {
+        if *mix != InterleaveOptions::default() {
             let fix = "name several as `[[data.sources]]`, or remove `data.mix`";
-            return Err(vec![problem("mix", "one text has nobody to take turns with".into()).fix(fix)]);
+            return Err(vec![Problem::new("data.mix", "one text cannot be interleaved").fix(fix)]);
         }
-        let splits = load(options, context).map_err(|error| vec![problem(error.key(), error.to_string())])?;
-        return Ok(Texts { texts: vec![(None, splits)], turns: Turns::default() });
+        let splits = load(options, context).map_err(|problem| vec![problem.below("data")])?;
+        return Ok(Texts { texts: vec![(None, splits)], turns: Interleave::default() });
     }
-    let mut problems: Vec<_> = options
-        .check(context)
-        .err()
-        .map(|error| problem(error.key(), error.to_string()))
-        .into_iter()
-        .collect();
+    let mut problems = Vec::new();
+    problems.extend(options.check(context).err().map(|problem| problem.below("data")));
     if path.is_some() {
         let fix = "make it one of `[[data.sources]]`, or remove them";
-        problems.push(problem("path", "there are `sources`, too".into()).fix(fix));
+        problems.push(Problem::new("data.path", "`data.sources` is set, too").fix(fix));
     }
-    let turns = mix.turns(sources.len());
-    let turns =
-        turns.map_err(|error| problems.push(problem(&format!("mix.{}", error.key()), error.to_string())));
+    let turns = mix.interleave(sources.len());
+    let turns = turns.map_err(|error| {
+        problems.push(Problem::new(format!("data.mix.{}", error.key()), error.to_string()));
+    });
     let mut names = BTreeSet::new();
-    for (at, TextSource { name, .. }) in sources.iter().enumerate() {
-        let wrong = match name.as_str() {
+    for (index, TextSource { name, .. }) in sources.iter().enumerate() {
+        let message = match name.as_str() {
             "" => "a text needs a name".to_owned(),
             name if name.contains('/') => {
-                format!("`{name}` holds a `/`, and becomes a part of names such as `val/loss/NAME`")
+                format!("`{name}` contains a `/`, and is a part of names such as `val/loss/NAME`")
             }
             name if !names.insert(name) => format!("two texts are called `{name}`; give each its own name"),
             _ => continue,
         };
-        problems.push(problem(&format!("sources.{at}.name"), wrong));
+        problems.push(Problem::new(format!("data.sources.{index}.name"), message));
     }
-    if !problems.is_empty() {
-        return Err(problems);
-    }
+    let (Ok(turns), true) = (turns, problems.is_empty()) else { return Err(problems) };
     let mut texts = Vec::new();
-    for (at, TextSource { name, path }) in sources.iter().enumerate() {
+    for (index, TextSource { name, path }) in sources.iter().enumerate() {
         match load(&TextOptions { path: path.clone(), ..options.clone() }, context) {
             Ok(splits) => texts.push((Some(name.clone()), splits)),
-            Err(error) => problems.push(problem(&format!("sources.{at}.{}", error.key()), error.to_string())),
+            Err(problem) => problems.push(problem.below(&format!("data.sources.{index}"))),
         }
     }
-    match turns {
-        Ok(turns) if problems.is_empty() => Ok(Texts { texts, turns }),
-        _ => Err(problems),
-    }
+    if problems.is_empty() { Ok(Texts { texts, turns }) } else { Err(problems) }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use tenterhook::data::{Dataset, Sample, Turns, TurnsOptions};
+use tenterhook::data::{Dataset, Interleave, InterleaveOptions, Sample};
 
 use super::*;
 
@@ -29,9 +29,9 @@ fn at(path: &Path) -> TextOptions {
 
 #[track_caller]
 fn refused(options: &TextOptions, context: usize, key: &str, parts: &[&str]) {
-    let error = load(options, context).expect_err("it cannot work");
+    let error = load(options, context).expect_err("it is refused");
     let text = error.to_string();
-    assert_eq!(error.key(), key, "{text}");
+    assert_eq!(error.key, key, "{text}");
     for part in parts {
         assert!(text.contains(part), "`{part}` is not in: {text}");
     }
@@ -138,10 +138,10 @@ fn links_to_files_are_followed_and_links_to_directories_are_not() {
 }
 
 #[test]
-fn a_huge_file_is_there_at_once_and_is_read_where_it_is_needed() {
+fn a_huge_file_opens_at_once_and_is_read_window_by_window() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("huge");
-    // Sparse: it takes no room, and only a reader of windows can afford its length.
+    // A sparse file: it takes no space, and reading it whole would take too long.
     let file = fs::File::create(&path).unwrap();
     file.set_len(1 << 36).unwrap();
     let splits = load(&at(&path), 64).unwrap();
@@ -186,7 +186,7 @@ fn source(name: &str, path: Option<&Path>) -> TextSource {
 }
 
 #[test]
-fn several_texts_are_each_divided_for_themselves_under_their_names() {
+fn several_texts_are_split_separately_under_their_names() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("text");
     fs::write(&path, [7; 1000]).unwrap();
@@ -194,22 +194,22 @@ fn several_texts_are_each_divided_for_themselves_under_their_names() {
     let mix = toml::from_str("turns = 'weighted'\nweights = [3, 1]").unwrap();
     let Texts { texts, turns } =
         load_all(&TextOptions { sources, mix, ..TextOptions::default() }, 9).unwrap();
-    assert_eq!(turns, Turns::Weighted(vec![3.0, 1.0]));
+    assert_eq!(turns, Interleave::Weighted(vec![3.0, 1.0]));
     let names: Vec<_> = texts.iter().map(|(name, _)| name.as_deref()).collect();
     assert_eq!(names, [Some("own"), Some("handbook")]);
     assert_eq!([&texts[0].1.train, &texts[0].1.validate].map(Windows::part), [0..800, 800..900]);
     assert_eq!(window(&texts[0].1.test, 0), [7; 10]);
     assert_eq!(texts[1].1.test.part().end, Corpus::handbook().len());
     let one = load_all(&TextOptions::default(), 9).unwrap();
-    assert_eq!((one.texts.len(), one.texts[0].0.as_deref(), one.turns), (1, None, Turns::RoundRobin));
+    assert_eq!((one.texts.len(), one.texts[0].0.as_deref(), one.turns), (1, None, Interleave::RoundRobin));
 }
 
 #[test]
-fn everything_that_is_wrong_with_several_texts_is_told_at_once_with_its_place() {
+fn all_problems_of_several_texts_are_reported_with_their_keys() {
     let keys = |options: &TextOptions| -> Vec<_> {
         load_all(options, 8).unwrap_err().iter().map(|problem| problem.key.clone()).collect()
     };
-    let mix: TurnsOptions = toml::from_str("turns = 'weighted'\nweights = [3]").unwrap();
+    let mix: InterleaveOptions = toml::from_str("turns = 'weighted'\nweights = [3]").unwrap();
     assert_eq!(keys(&TextOptions { mix: mix.clone(), ..TextOptions::default() }), ["data.mix"]);
     let sources = vec![source("a", None), source("", None), source("a", None), source("a/b", None)];
     let path = Some("text".into());
@@ -229,7 +229,7 @@ fn everything_that_is_wrong_with_several_texts_is_told_at_once_with_its_place() 
 }
 
 #[test]
-fn other_bytes_of_the_same_length_are_another_text_wherever_they_are_read_from() {
+fn the_fingerprint_of_a_text_depends_on_its_bytes() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
     let of = |small| Corpus::open_with(directory.path(), small).unwrap().fingerprint().unwrap();

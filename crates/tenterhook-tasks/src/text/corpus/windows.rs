@@ -8,8 +8,8 @@ use tenterhook::data::{Dataset, Fingerprint, Sample};
 
 use super::Corpus;
 
-/// A part of a text, cut into windows of a model's context and the byte that follows it. A sample is the bytes
-/// of a window: all but the last are read, all but the first predicted.
+/// A part of a text, cut into windows of `context + 1` bytes. A sample is a window: all bytes but the last are the input, all
+/// but the first are the targets.
 #[derive(Clone, Debug)]
 pub struct Windows {
     corpus: Arc<Corpus>,
@@ -19,14 +19,13 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// The windows of this part of a text, each beginning `stride` bytes after the one before. What is left
-    /// behind the last whole window is not used.
+    /// The windows of a part of a text, whose starts are `stride` bytes apart. Bytes after the last whole window are not used.
     #[must_use]
     pub fn new(corpus: Arc<Corpus>, part: Range<u64>, context: usize, stride: usize) -> Windows {
         Windows { corpus, part, context, stride: stride.max(1) }
     }
 
-    /// Where in the text this part is.
+    /// The range of the part within the text.
     #[must_use]
     pub fn part(&self) -> Range<u64> {
         self.part.clone()
@@ -47,12 +46,13 @@ impl Dataset for Windows {
             return Err(format!("there is no window {} among {}", sample.index, self.len()).into());
         }
         let mut window = vec![0; self.context + 1];
-        self.corpus.read(self.part.start + sample.index as u64 * self.stride as u64, &mut window)?;
+        let position = self.part.start + sample.index as u64 * self.stride as u64;
+        self.corpus.read(position, &mut window).map_err(|problem| problem.to_string())?;
         Ok(window)
     }
 
-    /// That of the whole text: which part of it this is follows from its length and the configuration.
+    /// The fingerprint of the whole text, whose length and configuration determine the part.
     fn fingerprint(&self) -> Result<Option<Fingerprint>, BoxError> {
-        Ok(Some(self.corpus.fingerprint()?))
+        Ok(Some(self.corpus.fingerprint().map_err(|problem| problem.to_string())?))
     }
 }

@@ -4,11 +4,11 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::module::linear;
 use burn::tensor::{Bool, Device, Tensor};
-use tenterhook_burn::Points;
+use tenterhook_burn::HookPoints;
 
 use super::{GptOptions, STD};
 
-/// All heads of one block: `qkv` holds queries, keys and values side by side.
+/// The attention of a block. `qkv` holds the projections to queries, keys and values side by side.
 #[derive(Module, Debug)]
 pub(super) struct Attention {
     qkv: Linear,
@@ -16,8 +16,8 @@ pub(super) struct Attention {
     heads: usize,
 }
 
-/// What is added to the scores `[batch, head, query, key]`: nothing for the past, minus infinity
-/// for the future. No gradient passes through it, so none becomes not-a-number.
+/// The causal mask that is added to the scores `[batch, head, query, key]`: 0 for the past, minus infinity for the future. It is
+/// not part of the graph, so it causes no NaN gradients.
 pub(super) fn mask(time: usize, device: &Device) -> Tensor<4> {
     let future = Tensor::<2, Bool>::tril_mask([time, time], 0, device);
     Tensor::<2>::zeros([time, time], device).mask_fill(future, f32::NEG_INFINITY).unsqueeze()
@@ -34,7 +34,7 @@ impl Attention {
     }
 
     /// Attends within `x` `[batch, time, width]`.
-    pub(super) fn forward(&self, x: &Tensor<3>, mask: &Tensor<4>, points: &mut impl Points) -> Tensor<3> {
+    pub(super) fn forward(&self, x: &Tensor<3>, mask: &Tensor<4>, points: &mut impl HookPoints) -> Tensor<3> {
         let [batch, time, width] = x.dims();
         let scale = ((width / self.heads) as f64).powf(-0.5);
         let [q, k, v] = self.split(x);
@@ -42,7 +42,7 @@ impl Attention {
         points.point("k", &k);
         points.point("v", &v);
         let scores = (q * scale).matmul(k.swap_dims(2, 3)) + mask.clone();
-        // A softmax whose division is left until after `v`, where there is less to divide.
+        // A softmax that divides after the product with `v`, which is smaller.
         let weights = (scores.clone() - scores.detach().max_dim(3)).exp();
         let sum = weights.clone().sum_dim(3);
         points.point_with("pattern", || weights.clone() / sum.clone());
@@ -53,8 +53,8 @@ impl Attention {
 
     /// Queries, keys and values, each `[batch, head, time, width / heads]`.
     ///
-    /// The parameters are cut in three rather than their product with `x`: the gradient of a cut
-    /// is as large as what was cut, and the parameters are much the smaller.
+    /// Slices the parameters instead of their product with `x`: the gradient of a slice is as large as the sliced tensor, and
+    /// the parameters are much smaller.
     fn split(&self, x: &Tensor<3>) -> [Tensor<4>; 3] {
         let [batch, time, width] = x.dims();
         let weight = self.qkv.weight.val();
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_what_burns_own_attention_gives() {
+    fn it_computes_the_same_as_burns_attention() {
         let device = Device::flex();
         let options = GptOptions { heads: 2, width: 8, ..GptOptions::default() };
         let ours = Attention::new(&options, STD, &device);

@@ -1,8 +1,9 @@
-//! What a user may set about the language model.
+//! The `[model]` table.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook::memory::Estimate;
+use tenterhook::task::Problem;
 
 use crate::loader::LoaderOptions;
 use crate::{KEPT_BYTES, TRAINED_BYTES};
@@ -11,15 +12,15 @@ use crate::{KEPT_BYTES, TRAINED_BYTES};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GptOptions {
-    /// How many bytes the model sees at once.
+    /// Context length in bytes.
     pub context: usize,
-    /// Number of blocks of attention and perceptron.
+    /// Number of transformer blocks.
     pub layers: usize,
-    /// Attention heads per block. They share the width evenly.
+    /// Attention heads per block. Must divide the width.
     pub heads: usize,
     /// Width of the residual stream.
     pub width: usize,
-    /// Share of the values zeroed at random, while training, in what is added to the stream.
+    /// Dropout probability of the embeddings and of the outputs of attention and MLP.
     pub dropout: f64,
 }
 
@@ -30,37 +31,32 @@ impl Default for GptOptions {
 }
 
 impl GptOptions {
-    /// What is impossible about these options: the key and what it must be.
+    /// All options that cannot work.
     #[must_use]
-    pub fn problems(&self) -> Vec<(&'static str, String)> {
-        let sizes = [
-            ("context", self.context),
-            ("layers", self.layers),
-            ("heads", self.heads),
-            ("width", self.width),
-        ];
-        let mut found: Vec<_> = sizes
-            .into_iter()
-            .filter(|(_, size)| *size == 0)
-            .map(|(key, _)| (key, "must be at least 1".to_owned()))
-            .collect();
-        if self.heads > 0 && !self.width.is_multiple_of(self.heads) {
-            found.push((
-                "heads",
-                format!("must divide the width, and {} does not divide {}", self.heads, self.width),
-            ));
+    pub fn problems(&self) -> Vec<Problem> {
+        let GptOptions { context, layers, heads, width, dropout } = *self;
+        let mut problems = Vec::new();
+        for (key, size) in [("context", context), ("layers", layers), ("heads", heads), ("width", width)] {
+            if size == 0 {
+                problems.push(Problem::new(format!("model.{key}"), "must be at least 1"));
+            }
         }
-        if !(0.0..1.0).contains(&self.dropout) {
-            found.push(("dropout", format!("must be at least 0 and below 1, not {}", self.dropout)));
+        if heads > 0 && !width.is_multiple_of(heads) {
+            let message = format!("must divide the width, and {heads} does not divide {width}");
+            problems.push(Problem::new("model.heads", message));
         }
-        found
+        if !(0.0..1.0).contains(&dropout) {
+            let message = format!("must be at least 0 and below 1, not {dropout}");
+            problems.push(Problem::new("model.dropout", message));
+        }
+        problems
     }
 
-    /// The memory that training needs with batches of this many windows: the parameters, and what the forward pass
-    /// keeps for the backward pass.
+    /// The memory that training needs with batches of this many windows: the parameters, and the activations that are kept
+    /// for the backward pass.
     #[must_use]
     pub fn memory(&self, batch: f64) -> Estimate {
-        let usual = GptOptions::default();
+        let default = GptOptions::default();
         let [context, layers, heads, width] =
             [self.context, self.layers, self.heads, self.width].map(|size| size as f64);
         let tokens = super::TOKENS as f64;
@@ -68,11 +64,11 @@ impl GptOptions {
         let around = (2.0 * tokens + context + 2.0) * width;
         let kept = batch * context * (layers * (16.0 * width + 4.0 * heads * context) + 4.0 * tokens);
         let sizes = [
-            ("model.context", context / usual.context as f64),
-            ("model.layers", layers / usual.layers as f64),
-            ("model.width", width / usual.width as f64),
+            ("model.context", context / default.context as f64),
+            ("model.layers", layers / default.layers as f64),
+            ("model.width", width / default.width as f64),
         ];
-        let with_batch = [sizes[0], sizes[1], sizes[2], LoaderOptions::batch_size(batch)];
+        let with_batch = [sizes[0], sizes[1], sizes[2], LoaderOptions::batch_size_key(batch)];
         Estimate::new()
             .part_of(&sizes, "weights, gradients and optimizer state", TRAINED_BYTES * (blocks + around))
             .part_of(&with_batch, "the activations of a batch", KEPT_BYTES * (kept + context * context))

@@ -4,8 +4,8 @@ use burn::module::Module;
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
-use super::{Gpt, GptOptions, cross_entropy};
-use crate::listener::{Heard, names};
+use super::{Gpt, GptOptions, Sampling, cross_entropy};
+use crate::recorded_points::{RecordedPoints, names};
 
 fn small() -> GptOptions {
     GptOptions { context: 8, layers: 2, heads: 2, width: 16, dropout: 0.0 }
@@ -50,7 +50,7 @@ fn a_byte_never_sees_the_bytes_after_it() {
 #[test]
 fn the_pattern_of_attention_sums_to_one_over_the_past() {
     struct Patterns(usize);
-    impl tenterhook_burn::Points for Patterns {
+    impl tenterhook_burn::HookPoints for Patterns {
         fn scope<R>(&mut self, _: impl std::fmt::Display, inside: impl FnOnce(&mut Self) -> R) -> R {
             inside(self)
         }
@@ -79,14 +79,14 @@ fn the_pattern_of_attention_sums_to_one_over_the_past() {
 }
 
 #[test]
-fn a_listener_hears_every_point_and_changes_nothing() {
+fn every_layer_is_a_hook_point_and_observing_it_changes_nothing() {
     let device = Device::flex();
     let options = GptOptions { layers: 1, ..small() };
     let model = Gpt::new(&options, &device);
-    let mut heard = Heard::default();
-    let watched = model.forward_with(tokens(b"hook", &device), &mut heard);
+    let mut recorded = RecordedPoints::default();
+    let watched = model.forward_with(tokens(b"hook", &device), &mut recorded);
     assert_eq!(
-        heard.names(),
+        recorded.names(),
         [
             "embeddings.tok",
             "embeddings.pos",
@@ -107,7 +107,7 @@ fn a_listener_hears_every_point_and_changes_nothing() {
             "logits"
         ]
     );
-    let shape = |name| &heard.points.iter().find(|(point, _)| point == name).unwrap().1;
+    let shape = |name| &recorded.points.iter().find(|(point, _)| point == name).unwrap().1;
     let GptOptions { width, heads, .. } = options;
     assert_eq!(*shape("blocks.0.attn.q"), [1, heads, 4, width / heads]);
     assert_eq!(*shape("blocks.0.attn.pattern"), [1, heads, 4, 4]);
@@ -118,7 +118,7 @@ fn a_listener_hears_every_point_and_changes_nothing() {
 }
 
 #[test]
-fn a_new_model_finds_every_byte_about_equally_likely() {
+fn an_untrained_model_gives_all_bytes_about_the_same_probability() {
     let device = Device::flex();
     let model = Gpt::new(&small(), &device);
     let loss: f32 = model.loss(tokens(b"hookless", &device), tokens(b"ookless.", &device)).into_scalar();
@@ -126,7 +126,7 @@ fn a_new_model_finds_every_byte_about_equally_likely() {
 }
 
 #[test]
-fn the_loss_is_that_of_burns_own_cross_entropy() {
+fn the_loss_equals_that_of_burns_cross_entropy() {
     let device = Device::flex();
     let spread = burn::tensor::Distribution::Normal(0.0, 9.0);
     let logits = Tensor::<3>::random([2, 3, 256], spread, &device);
@@ -138,7 +138,7 @@ fn the_loss_is_that_of_burns_own_cross_entropy() {
 }
 
 #[test]
-fn it_gets_a_gradient_everywhere_and_learns_a_sentence_by_heart() {
+fn every_parameter_gets_a_gradient_and_the_model_memorizes_a_sentence() {
     let text = b"on tenters";
     let device = Device::flex().autodiff();
     let options = GptOptions { context: 9, ..small() };
@@ -150,21 +150,23 @@ fn it_gets_a_gradient_everywhere_and_learns_a_sentence_by_heart() {
         assert_eq!(gradients.len(), names(&model).len());
         model = optimizer.step(1e-2, model, gradients);
     }
-    let written = model.generate(b"o", 9, 0.0, None, &mut || 0.5);
+    let sampling = Sampling { bytes: 9, temperature: 0.0, top_k: None };
+    let written = model.generate(b"o", &sampling, &mut || 0.5, &mut ());
     assert_eq!(String::from_utf8_lossy(&written), "n tenters");
 }
 
 #[test]
-fn the_same_numbers_write_the_same_text_past_the_context() {
+fn the_same_random_numbers_generate_the_same_text_beyond_the_context() {
     let device = Device::flex().autodiff();
     let options = GptOptions { dropout: 0.5, ..small() };
     let model = Gpt::new(&options, &device);
     let write = |from: f64| {
         let mut uniform = from;
-        model.generate(b"", 20, 1.0, Some(40), &mut || {
+        let draw = &mut || {
             uniform = (uniform + 0.618).fract();
             uniform
-        })
+        };
+        model.generate(b"", &Sampling { bytes: 20, temperature: 1.0, top_k: Some(40) }, draw, &mut ())
     };
     assert_eq!(write(0.1).len(), 20);
     assert_eq!(write(0.1), write(0.1));
@@ -174,12 +176,13 @@ fn the_same_numbers_write_the_same_text_past_the_context() {
 #[test]
 fn impossible_options_are_named_by_key() {
     assert!(GptOptions::default().problems().is_empty());
-    let keys =
-        |options: GptOptions| -> Vec<_> { options.problems().into_iter().map(|(key, _)| key).collect() };
+    let keys = |options: GptOptions| -> Vec<_> {
+        options.problems().into_iter().map(|problem| problem.key).collect()
+    };
     let uneven = GptOptions { heads: 3, dropout: 1.0, ..small() };
-    assert_eq!(keys(uneven), ["heads", "dropout"]);
+    assert_eq!(keys(uneven), ["model.heads", "model.dropout"]);
     let empty = GptOptions { context: 0, heads: 0, ..small() };
-    assert_eq!(keys(empty), ["context", "heads"]);
+    assert_eq!(keys(empty), ["model.context", "model.heads"]);
 }
 
 #[test]
@@ -200,7 +203,7 @@ fn ten_thousand_layers_are_too_much_for_a_machine_of_24_gb() {
 }
 
 #[test]
-fn too_little_memory_is_blamed_on_the_size_that_is_out_of_proportion() {
+fn too_little_memory_is_attributed_to_the_disproportionate_size() {
     let blamed = |context, width, batch| {
         let options = GptOptions { context, width, ..GptOptions::default() };
         options.memory(batch).check(Some(1_000_000_000)).unwrap_err().key

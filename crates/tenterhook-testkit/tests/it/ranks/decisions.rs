@@ -1,4 +1,4 @@
-//! Decisions of any rank count on all of them.
+//! Decisions of one rank are applied on all.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use tenterhook::{
     StepEnd, TrainBatchEnd, TrainBatchStart, Trainer, ValidationEnd, closure, hook,
 };
 
-use super::{Ended, Seen, alike, fit, fit_on, settings, trainer};
+use super::{Ended, SharedVec, alike, fit, fit_on, settings, trainer};
 
-/// Decides this at the third batch in this event.
+/// Returns this decision at this event of the third batch.
 struct Decide(Event, Decision);
 
 impl Decide {
@@ -39,7 +39,7 @@ impl Controller for Decide {
     }
 }
 
-struct CountValidations(usize, Seen<u64>);
+struct CountValidations(usize, SharedVec<u64>);
 
 #[hook]
 impl tenterhook::Observer for CountValidations {
@@ -49,7 +49,7 @@ impl tenterhook::Observer for CountValidations {
     }
 }
 
-/// What rank 0 alone decides, where, and the call site at which the others learn of it.
+/// Decisions of rank 0 alone with their events, and the collective that shares them.
 fn cases() -> Vec<(Event, Decision, &'static str)> {
     vec![
         (Event::TrainBatchStart, Decision::skip_batch(), "skipped batches"),
@@ -64,7 +64,7 @@ fn cases() -> Vec<(Event, Decision, &'static str)> {
     ]
 }
 
-fn deciding(rank: usize, event: Event, decision: &Decision, validations: &Seen<u64>) -> (Trainer, Toy) {
+fn deciding(rank: usize, event: Event, decision: &Decision, validations: &SharedVec<u64>) -> (Trainer, Toy) {
     let mut trainer = trainer(settings());
     trainer.add_hook(Decide(event, decision.clone())).unwrap();
     trainer.add_hook(CountValidations(rank, validations.clone())).unwrap();
@@ -72,9 +72,9 @@ fn deciding(rank: usize, event: Event, decision: &Decision, validations: &Seen<u
 }
 
 #[test]
-fn what_a_hook_on_rank_0_decides_counts_on_all_ranks_as_in_one_process() {
+fn a_decision_on_rank_0_is_applied_on_all_ranks_as_in_one_process() {
     for (event, decision, site) in cases() {
-        let (validations, alone) = (Seen::on(2), Seen::on(1));
+        let (validations, alone) = (SharedVec::on(2), SharedVec::on(1));
         let ended = fit_on(2, None, |rank| deciding(rank, event, &decision, &validations));
         assert!(alike(&ended), "{event} {decision:?}: {ended:?}");
         let (one, toy) = deciding(0, event, &decision, &alone);
@@ -83,17 +83,17 @@ fn what_a_hook_on_rank_0_decides_counts_on_all_ranks_as_in_one_process() {
         assert_eq!(ended[1].report().outcome, one.report().outcome, "{event} {decision:?}");
         assert_eq!(validations.all(), vec![alone.all()[0].clone(); 2], "{event} {decision:?}");
 
-        let deaf = fit_on(2, Some(site), |rank| deciding(rank, event, &decision, &Seen::on(2)));
-        assert!(!alike(&deaf), "{event} {decision:?} without `{site}`");
+        let skipped = fit_on(2, Some(site), |rank| deciding(rank, event, &decision, &SharedVec::on(2)));
+        assert!(!alike(&skipped), "{event} {decision:?} without `{site}`");
     }
 }
 
 #[test]
-fn what_all_ranks_decide_alike_counts_once() {
+fn a_decision_of_all_ranks_is_applied_once() {
     let halve = |cx: &TrainBatchEnd<'_>| {
         if cx.total_batches == 3 { Decision::scale_lr(0.5) } else { Decision::CONTINUE }
     };
-    let lrs = Seen::on(2);
+    let lrs = SharedVec::on(2);
     let ended = fit_on(2, None, |rank| {
         let mut trainer = trainer(settings());
         trainer.add_hook(closure::on_train_batch_end("halve", halve)).unwrap();
@@ -107,7 +107,7 @@ fn what_all_ranks_decide_alike_counts_once() {
 
 #[test]
 fn a_hook_that_is_disabled_on_one_rank_is_disabled_on_all() {
-    let counts = Seen::on(2);
+    let counts = SharedVec::on(2);
     let ended = fit_on(2, None, |rank| {
         let mut trainer = trainer(settings());
         let counts = counts.clone();
@@ -123,7 +123,7 @@ fn a_hook_that_is_disabled_on_one_rank_is_disabled_on_all() {
 }
 
 #[test]
-fn a_change_of_the_list_of_hooks_that_rank_0_asks_for_is_made_on_all() {
+fn a_roster_change_requested_on_rank_0_is_made_on_all_ranks() {
     struct Switch;
     #[hook(ranks = "main")]
     impl Controller for Switch {
@@ -134,7 +134,7 @@ fn a_change_of_the_list_of_hooks_that_rank_0_asks_for_is_made_on_all() {
             Ok(Decision::CONTINUE)
         }
     }
-    let counts = Seen::on(2);
+    let counts = SharedVec::on(2);
     let ended = fit_on(2, None, |rank| {
         let mut trainer = trainer(settings());
         let counts = counts.clone();
@@ -173,7 +173,7 @@ impl Clock for At {
     }
 }
 
-/// A clock that is beyond every limit when it is read the second time.
+/// A clock that exceeds every limit from the second reading on.
 #[derive(Default)]
 struct Jumps(std::sync::atomic::AtomicU64);
 
@@ -184,7 +184,7 @@ impl Clock for Jumps {
 }
 
 #[test]
-fn the_clock_of_rank_0_says_when_time_is_over() {
+fn max_time_is_measured_by_the_clock_of_rank_0() {
     let limited = || Settings { max_time: Some("30 min".parse().unwrap()), ..settings() };
     let run = |jumping: usize| -> Vec<Ended> {
         fit_on(2, None, |rank| {

@@ -10,7 +10,7 @@ use tenterhook_testkit::ranks::on_threads;
 use super::{fit_on, settings, trainer};
 
 #[test]
-fn the_failure_of_one_rank_ends_all_with_its_reason_and_its_rank() {
+fn the_failure_of_one_rank_ends_all_with_its_rank_and_reason() {
     for event in [Event::FitStart, Event::StepEnd, Event::ValidationEnd, Event::FitEnd] {
         for failing in [0, 1] {
             let ended = fit_on(2, None, |rank| {
@@ -54,7 +54,7 @@ fn rank_error(error: &BoxError) -> RankError {
 }
 
 #[test]
-fn ranks_at_different_collectives_are_told_who_is_where() {
+fn ranks_at_different_collectives_get_an_error_that_names_both() {
     let errors = on_threads(2, |mut rank| {
         let done = match rank.world().rank {
             0 => rank.sum_f32("gradients", &mut [1.0]),
@@ -68,9 +68,9 @@ fn ranks_at_different_collectives_are_told_who_is_where() {
 }
 
 #[test]
-fn a_rank_that_does_not_come_is_named() {
+fn a_missing_rank_is_named_after_the_timeout() {
     let errors = on_threads(2, |rank| {
-        let mut rank = rank.with_patience(Duration::from_millis(50));
+        let mut rank = rank.with_timeout(Duration::from_millis(50));
         if rank.world().rank == 1 {
             std::thread::sleep(Duration::from_millis(500));
             return None;
@@ -81,7 +81,7 @@ fn a_rank_that_does_not_come_is_named() {
 }
 
 #[test]
-fn sums_do_not_depend_on_who_comes_first() {
+fn sums_do_not_depend_on_the_order_of_arrival() {
     let numbers = [1e8_f32, 1.0, -1e8, 1.0];
     let expected = (numbers[0] + numbers[1]) + (numbers[2] + numbers[3]);
     for first in 0..4_u64 {

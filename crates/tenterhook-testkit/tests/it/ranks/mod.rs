@@ -1,4 +1,4 @@
-//! Training on several ranks, which are threads here: every call site of the loop, and that ranks part or fail without it.
+//! Training on several ranks, which are threads here: every collective of the loop is needed.
 
 mod decisions;
 mod failing;
@@ -26,7 +26,7 @@ fn trainer(settings: Settings) -> Trainer {
     Trainer::new(settings).unwrap().with_notices(|_| {}).without_introduction()
 }
 
-/// How a `fit` ended on one rank.
+/// The result of a `fit` on one rank.
 #[derive(Debug)]
 struct Ended {
     bits: Vec<u32>,
@@ -54,19 +54,19 @@ fn fit(mut trainer: Trainer, mut toy: Toy) -> Ended {
     Ended { bits, result }
 }
 
-/// The same on so many ranks, deaf at a call site if one is given.
+/// A `fit` on several ranks, optionally without the collective of one call site.
 fn fit_on(
     ranks: usize,
-    deaf: Option<&'static str>,
+    skipped: Option<&'static str>,
     make: impl Fn(usize) -> (Trainer, Toy) + Sync,
 ) -> Vec<Ended> {
     on_threads(ranks, |rank| {
         let (trainer, toy) = make(rank.world().rank);
-        fit(trainer.with_strategy(Deaf { rank, site: deaf.unwrap_or_default() }), toy)
+        fit(trainer.with_strategy(SkipsCollective { rank, site: skipped.unwrap_or_default() }), toy)
     })
 }
 
-/// Whether all ranks ended well and alike.
+/// Whether all ranks succeeded with equal results.
 fn alike(ended: &[Ended]) -> bool {
     let of = |ended: &Ended| {
         let report = ended.result.as_ref().ok()?;
@@ -75,13 +75,13 @@ fn alike(ended: &[Ended]) -> bool {
     of(&ended[0]).is_some() && ended.iter().all(|other| of(other) == of(&ended[0]))
 }
 
-/// A strategy that does not listen to the other ranks at one call site.
-struct Deaf {
+/// A strategy without the collective of one call site.
+struct SkipsCollective {
     rank: ThreadRank,
     site: &'static str,
 }
 
-impl Strategy for Deaf {
+impl Strategy for SkipsCollective {
     fn world(&self) -> World {
         self.rank.world()
     }
@@ -114,13 +114,13 @@ impl Strategy for Deaf {
     }
 }
 
-/// What was seen on each rank.
+/// What hooks saw on each rank.
 #[derive(Clone, Default)]
-struct Seen<T>(Arc<Mutex<Vec<Vec<T>>>>);
+struct SharedVec<T>(Arc<Mutex<Vec<Vec<T>>>>);
 
-impl<T: Clone> Seen<T> {
-    fn on(ranks: usize) -> Seen<T> {
-        Seen(Arc::new(Mutex::new(vec![Vec::new(); ranks])))
+impl<T: Clone> SharedVec<T> {
+    fn on(ranks: usize) -> SharedVec<T> {
+        SharedVec(Arc::new(Mutex::new(vec![Vec::new(); ranks])))
     }
 
     fn push(&self, rank: usize, seen: T) {

@@ -1,4 +1,4 @@
-//! What is decided and compared before anything else.
+//! Decisions and comparisons of ranks at the start of a call.
 
 use std::path::Path;
 
@@ -6,11 +6,11 @@ use tenterhook::toy::{Toy, ToyData};
 use tenterhook::{Settings, Strategy, closure};
 use tenterhook_testkit::ranks::on_threads;
 
-use super::{Seen, fit, fit_on, settings, trainer};
+use super::{SharedVec, fit, fit_on, settings, trainer};
 
 #[test]
 fn rank_0_decides_the_id_and_the_seed_of_the_run() {
-    let seen = Seen::on(2);
+    let seen = SharedVec::on(2);
     let ended = fit_on(2, None, |rank| {
         let mut trainer = trainer(Settings { seed: 7 + rank as u64, ..settings() });
         let seen = seen.clone();

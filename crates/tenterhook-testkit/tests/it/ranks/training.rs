@@ -8,7 +8,7 @@ use tenterhook::{
 };
 use tenterhook_testkit::ranks::on_threads;
 
-use super::{Seen, alike, fit, fit_on, settings, trainer};
+use super::{SharedVec, alike, fit, fit_on, settings, trainer};
 
 fn several_optimizers() -> (Settings, Toy) {
     let settings = Settings { accumulate_grad_batches: 2, gradient_clip_val: Some(0.5), ..settings() };
@@ -40,15 +40,15 @@ fn ranks_that_share_each_batch_train_as_one_process_does() {
 }
 
 #[test]
-fn without_gradients_or_the_loss_or_the_metrics_of_the_others_ranks_differ() {
-    let deaf = |site| fit_on(2, Some(site), |_| (trainer(settings()), Toy::default()));
-    assert!(alike(&deaf("no such site")));
-    let gradients = deaf("gradients");
+fn ranks_differ_without_the_collectives_of_gradients_loss_and_metrics() {
+    let skipped = |site| fit_on(2, Some(site), |_| (trainer(settings()), Toy::default()));
+    assert!(alike(&skipped("no such site")));
+    let gradients = skipped("gradients");
     assert_ne!(gradients[0].bits, gradients[1].bits);
-    let loss = deaf("loss");
+    let loss = skipped("loss");
     assert_eq!(loss[0].bits, loss[1].bits);
     assert_ne!(loss[0].metric("train/loss"), loss[1].metric("train/loss"));
-    let metrics = deaf("metrics");
+    let metrics = skipped("metrics");
     assert_eq!(metrics[0].metric("train/loss"), metrics[1].metric("train/loss"));
     assert_ne!(metrics[0].metric("val/loss"), metrics[1].metric("val/loss"));
 }
@@ -56,7 +56,7 @@ fn without_gradients_or_the_loss_or_the_metrics_of_the_others_ranks_differ() {
 /// Counts the events that it receives.
 macro_rules! counting {
     ($Hook:ident $ranks:tt) => {
-        struct $Hook(usize, Seen<&'static str>);
+        struct $Hook(usize, SharedVec<&'static str>);
 
         #[hook(ranks = $ranks)]
         impl Observer for $Hook {
@@ -65,7 +65,7 @@ macro_rules! counting {
                 Ok(())
             }
             fn on_step_end(&mut self, cx: &StepEnd) -> HookResult {
-                // Read on some ranks only, it must not be a collective.
+                // Reading on some ranks only must not be a collective.
                 assert!(cx.loss.value().is_finite());
                 self.1.push(self.0, "step");
                 Ok(())
@@ -83,17 +83,17 @@ counting!(OnMain "main");
 counting!(OnLocalMain "local_main");
 
 #[test]
-fn a_hook_receives_events_on_its_ranks_alone() {
-    let (all, main, local_main) = (Seen::on(4), Seen::on(4), Seen::on(4));
+fn a_hook_receives_events_on_its_ranks_only() {
+    let (all, main, local_main) = (SharedVec::on(4), SharedVec::on(4), SharedVec::on(4));
     on_threads(4, |rank| {
         let number = rank.world().rank;
-        let mut trainer = trainer(settings()).with_strategy(rank.on_machines_of(2));
+        let mut trainer = trainer(settings()).with_strategy(rank.with_ranks_per_machine(2));
         trainer.add_hook(Everywhere(number, all.clone())).unwrap();
         trainer.add_hook(OnMain(number, main.clone())).unwrap();
         trainer.add_hook(OnLocalMain(number, local_main.clone())).unwrap();
         trainer.fit(&mut Toy::default(), &mut ToyData::default()).unwrap();
     });
-    let counts = |seen: &Seen<&'static str>| seen.all().iter().map(Vec::len).collect::<Vec<_>>();
+    let counts = |seen: &SharedVec<&'static str>| seen.all().iter().map(Vec::len).collect::<Vec<_>>();
     let whole = 2 * (8 + 8 + 1);
     assert_eq!(counts(&all), [whole; 4]);
     assert_eq!(counts(&main), [whole, 0, 0, 0]);
@@ -101,7 +101,7 @@ fn a_hook_receives_events_on_its_ranks_alone() {
     assert_eq!(all.all()[3], all.all()[0], "in the same order");
 }
 
-struct Saved(usize, Seen<u64>);
+struct Saved(usize, SharedVec<u64>);
 
 #[hook]
 impl Observer for Saved {
@@ -114,7 +114,7 @@ impl Observer for Saved {
 #[test]
 fn rank_0_writes_checkpoints_and_all_ranks_learn_that_they_are_durable() {
     for background_saves in [false, true] {
-        let (dir, saved) = (tempfile::tempdir().unwrap(), Seen::on(2));
+        let (dir, saved) = (tempfile::tempdir().unwrap(), SharedVec::on(2));
         let ended = fit_on(2, None, |rank| {
             let place = dir.path().join(rank.to_string());
             let mut trainer = trainer(Settings { background_saves, ..settings() }).with_checkpoints_in(place);

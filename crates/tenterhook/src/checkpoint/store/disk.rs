@@ -1,33 +1,33 @@
-//! Everything that the store does to the disk. Tests put one in between that fails, or dies, wherever they like.
+//! The disk operations of the store. Tests replace them with ones that fail or stop at any point.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use tenterhook_files::create_own;
+use tenterhook_files::create_no_follow;
 
-use super::large::LargeFile;
+use super::direct_io::DirectWriter;
 
-/// What gives a file its content.
+/// Writes the content of a file.
 pub(crate) type Fill<'a> = &'a mut dyn FnMut(&mut dyn Write) -> io::Result<()>;
 
-/// The few operations that change something on the disk.
+/// The operations that change the disk.
 pub(crate) trait Disk: Send + Sync {
-    /// Makes a directory and those that it lies in.
+    /// Creates a directory and its parents.
     fn make_directory(&self, path: &Path) -> io::Result<()>;
-    /// Makes a file and fills it.
+    /// Creates a file with this content.
     fn write(&self, path: &Path, fill: Fill<'_>) -> io::Result<()>;
-    /// Waits until the content of a file is on the disk.
+    /// Syncs the content of a file.
     fn sync_file(&self, path: &Path) -> io::Result<()>;
-    /// Waits until the names in a directory are on the disk.
+    /// Syncs the names in a directory.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
-    /// Gives something another name. A file or link of that name makes way.
+    /// Renames; replaces a file or link of the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Gives each of two the name of the other, at one instant; [`ErrorKind::Unsupported`] where that is impossible.
+    /// Exchanges two names atomically; [`ErrorKind::Unsupported`] if the system cannot.
     fn exchange(&self, one: &Path, other: &Path) -> io::Result<()>;
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     fn link(&self, link: &Path, target: &Path) -> io::Result<()>;
-    /// Removes a file, a link, or a directory with all that it holds. That there is none is no error.
+    /// Removes a file, a link, or a directory with its content. Does nothing if there is none.
     fn remove(&self, path: &Path) -> io::Result<()>;
 }
 
@@ -41,7 +41,7 @@ impl Disk for RealDisk {
     }
 
     fn write(&self, path: &Path, fill: Fill<'_>) -> io::Result<()> {
-        let mut made = LargeFile::new(create_own(path)?);
+        let mut made = DirectWriter::new(create_no_follow(path)?);
         fill(&mut made)?;
         made.finish()
     }
@@ -85,7 +85,7 @@ fn exchange(one: &Path, other: &Path) -> io::Result<()> {
     use rustix::io::Errno;
 
     renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).map_err(|error| match error {
-        // An old kernel; or a file system that cannot, as some network ones.
+        // An old kernel, or a file system that cannot, such as some network file systems.
         Errno::NOSYS | Errno::INVAL | Errno::NOTSUP => ErrorKind::Unsupported.into(),
         error => error.into(),
     })
@@ -96,15 +96,15 @@ fn exchange(_: &Path, _: &Path) -> io::Result<()> {
     Err(ErrorKind::Unsupported.into())
 }
 
-/// Why something could not be done to a checkpoint.
+/// A failed operation on a checkpoint.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what} {}: {source}; {}", path.display(), fix(source))]
 pub(super) struct DiskError {
-    /// What was tried.
+    /// The operation.
     pub(super) what: &'static str,
-    /// Of what.
+    /// The checkpoint.
     pub(super) path: PathBuf,
-    /// Why it failed.
+    /// The cause.
     pub(super) source: io::Error,
 }
 
@@ -116,7 +116,7 @@ impl DiskError {
     }
 }
 
-/// The one thing to do about it.
+/// What the user can do about it.
 fn fix(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "make room there, or choose another directory",

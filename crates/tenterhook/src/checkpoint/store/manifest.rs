@@ -1,46 +1,46 @@
-//! The list of a checkpoint's files, with the length and the hash of each, and a hash of itself.
+//! `manifest.json`: the files of a checkpoint with their lengths and hashes, and a hash of itself.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde::{Deserialize, Serialize};
 
-/// What `manifest.json` holds.
+/// The content of `manifest.json`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Manifest {
     /// The version of the checkpoint's format.
     pub(super) format: u32,
-    /// The files by name; the manifest itself is not among them.
-    pub(super) files: BTreeMap<String, Sum>,
-    /// The BLAKE3 of the manifest's own text with zeros for these 64 digits. The last field in every format to come.
+    /// All files but the manifest, by name.
+    pub(super) files: BTreeMap<String, FileDigest>,
+    /// The BLAKE3 of the manifest's text with zeros for these 64 digits. The last field in every future format.
     blake3: String,
 }
 
-/// What a file must be, to the byte.
+/// The length and the hash of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Sum {
+pub(super) struct FileDigest {
     /// Its length.
     pub(super) bytes: u64,
     /// Its BLAKE3, as 64 hexadecimal digits.
     pub(super) blake3: String,
 }
 
-/// What can be said of a manifest of any format.
+/// The fields of a manifest of any format.
 #[derive(Deserialize)]
-struct Own {
+struct ManifestHeader {
     format: u32,
     blake3: String,
 }
 
-/// What a manifest says, or its format where that is another.
-pub(super) enum Read {
+/// A parsed manifest, or its format if that is another one.
+pub(super) enum ParsedManifest {
     Known(Manifest),
     OtherFormat(u32),
 }
 
 impl Manifest {
     /// The text for these files.
-    pub(super) fn text(format: u32, files: BTreeMap<String, Sum>) -> io::Result<String> {
+    pub(super) fn text(format: u32, files: BTreeMap<String, FileDigest>) -> io::Result<String> {
         let zeros = "0".repeat(64);
         let manifest = Manifest { format, files, blake3: zeros.clone() };
         let mut text = serde_json::to_string_pretty(&manifest)?;
@@ -52,58 +52,59 @@ impl Manifest {
         Ok(text)
     }
 
-    /// Whether this is a manifest of some format, be it damaged.
-    pub(super) fn is_one(bytes: &[u8]) -> bool {
-        serde_json::from_slice::<Own>(bytes).is_ok_and(|own| own.blake3.len() == 64)
+    /// Whether this is a manifest of any format; it may be damaged.
+    pub(super) fn is_manifest(bytes: &[u8]) -> bool {
+        serde_json::from_slice::<ManifestHeader>(bytes).is_ok_and(|header| header.blake3.len() == 64)
     }
 
-    /// Reads the text, or says what is wrong with it.
-    pub(super) fn read(bytes: &[u8], known: u32) -> Result<Read, String> {
+    /// Parses the text and checks its own hash. The error says what is wrong with it.
+    pub(super) fn parse(bytes: &[u8], known: u32) -> Result<ParsedManifest, String> {
         let text = str::from_utf8(bytes).map_err(|error| error.to_string())?;
-        let own: Own = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        let zeroed = own.blake3.len() == 64;
-        let zeroed = zeroed.then(|| text.rfind(&own.blake3)).flatten().map(|at| {
+        let header: ManifestHeader = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let is_hash = header.blake3.len() == 64;
+        let zeroed = is_hash.then(|| text.rfind(&header.blake3)).flatten().map(|at| {
             let mut zeroed = text.to_owned();
             zeroed.replace_range(at..at + 64, &"0".repeat(64));
             zeroed
         });
-        if zeroed.is_none_or(|text| *blake3::hash(text.as_bytes()).to_hex() != *own.blake3) {
+        if zeroed.is_none_or(|text| *blake3::hash(text.as_bytes()).to_hex() != *header.blake3) {
             return Err("its hash is not the one that it says".to_owned());
         }
-        if own.format != known {
-            return Ok(Read::OtherFormat(own.format));
+        if header.format != known {
+            return Ok(ParsedManifest::OtherFormat(header.format));
         }
-        serde_json::from_str(text).map(Read::Known).map_err(|error| error.to_string())
+        serde_json::from_str(text).map(ParsedManifest::Known).map_err(|error| error.to_string())
     }
 }
 
-/// Passes on what is written, and hashes it on the way.
-pub(super) struct Hashing<'a> {
+/// A writer that hashes what passes through it.
+pub(super) struct HashingWriter<'a> {
     out: &'a mut dyn Write,
     hasher: blake3::Hasher,
     bytes: u64,
 }
 
-impl<'a> Hashing<'a> {
-    /// So much at once: what has been written is still near when it is hashed.
+impl<'a> HashingWriter<'a> {
+    /// The most that is written at once: small enough to be in the processor's cache still when it is hashed.
     const PART: usize = 1 << 18;
 
-    pub(super) fn new(out: &'a mut dyn Write) -> Hashing<'a> {
-        Hashing { out, hasher: blake3::Hasher::new(), bytes: 0 }
+    pub(super) fn new(out: &'a mut dyn Write) -> HashingWriter<'a> {
+        HashingWriter { out, hasher: blake3::Hasher::new(), bytes: 0 }
     }
 
-    /// What has gone through.
-    pub(super) fn sum(&self) -> Sum {
-        Sum { bytes: self.bytes, blake3: self.hasher.finalize().to_hex().to_string() }
+    /// The length and the hash of what was written.
+    pub(super) fn digest(&self) -> FileDigest {
+        FileDigest { bytes: self.bytes, blake3: self.hasher.finalize().to_hex().to_string() }
     }
 }
 
-impl Write for Hashing<'_> {
+impl Write for HashingWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.out.write(&bytes[..bytes.len().min(Self::PART)])?;
         self.hasher.update(&bytes[..written]);
         self.bytes += written as u64;
-        // A thread of low priority that only computes is left running for milliseconds while training waits for its core.
+        // Without it, the scheduler lets a thread of low priority compute for milliseconds while training waits for
+        // the core.
         std::thread::yield_now();
         Ok(written)
     }

@@ -39,7 +39,7 @@ fn a_hook_fires_as_often_as_its_keys_say() {
 }
 
 #[test]
-fn the_keys_work_together_and_once_counts_what_the_others_let_pass() {
+fn the_gates_combine_and_once_counts_events_that_pass_the_others() {
     assert_eq!(steps("every = \"10 steps\"\nafter = \"2 epochs\""), [30, 40]);
     assert_eq!(steps("every = \"10 steps\"\nwhen = \"epoch != 2\""), [10, 20, 40]);
     assert_eq!(steps("once = true\nwhen = \"step >= 15\""), [15]);
@@ -49,24 +49,24 @@ fn the_keys_work_together_and_once_counts_what_the_others_let_pass() {
 }
 
 #[test]
-fn a_metric_that_training_logs_can_be_asked_for() {
+fn a_condition_can_use_a_training_metric() {
     let (_, epochs) = fired("when = \"val/loss >= 0\"");
     assert_eq!(epochs, [0, 1, 2, 3], "validation comes before the end of the epoch");
     assert_eq!(fired("when = \"val/loss < 0\"").1, Vec::<u64>::new());
 }
 
 #[test]
-fn a_wrong_key_points_at_its_line_and_says_what_to_write() {
+fn a_wrong_key_is_shown_at_its_line_with_a_fix() {
     let hook = |name: &str, key: &str| error_with_stubs(&format!("[[hooks]]\nuse = \"{name}\"\n{key}"), &[]);
     for (key, column, hint) in [
         ("every = \"often\"", 9, "\"100 steps\", \"2 epochs\""),
         ("every = 100", 9, "expected a text"),
-        ("after = \"0 epochs\"", 9, "zero is not a distance"),
+        ("after = \"0 epochs\"", 9, "it must be more than zero"),
         ("once = 1", 8, "expected true or false"),
         ("sampled = 0", 11, "above 0 and at most 1"),
         ("sampled = 1.5", 11, "write for example 0.1"),
         ("sampled = nan", 11, "above 0 and at most 1"),
-        ("when = \"val/loss <\"", 8, "a name, a number or a text should stand here"),
+        ("when = \"val/loss <\"", 8, "a name, a number or a text is expected here"),
         ("when = \"stage == train\"", 8, "it is one of: fit, validate, test, predict"),
         ("when = \"phase == 'trian'\"", 8, "did you mean `train`?"),
         ("when = \"phase == 3\"", 8, "`phase` is a word and never a number"),
@@ -78,7 +78,7 @@ fn a_wrong_key_points_at_its_line_and_says_what_to_write() {
         ("budget = \"2\"", 10, "write for example \"2%\""),
         ("budget = \"0 %\"", 10, "`0 %` is not above 0% and at most 100%"),
         ("budget = \"101%\"", 10, "is not above 0% and at most 100%"),
-        ("budget = \"some%\"", 10, "`some%` is no share of the time"),
+        ("budget = \"some%\"", 10, "`some%` is not a share of the time"),
         ("over_budget = \"warn\"", 15, "set for example `budget = \"2%\"` as well"),
         ("budget = \"2%\"\nover_budget = \"stop\"", 15, "unknown value `stop`"),
         ("evry = \"1 epoch\"", 1, "did you mean `every`?"),
@@ -93,7 +93,7 @@ fn a_wrong_key_points_at_its_line_and_says_what_to_write() {
 }
 
 #[test]
-fn a_budget_reaches_the_hook_and_what_steers_cannot_be_disabled_by_it() {
+fn a_budget_reaches_the_hook_and_can_disable_observers_only() {
     let budget = |keys: &str| {
         let file = format!("[[hooks]]\nuse = \"mycrate::hooks::Seen\"\n{keys}");
         let trainer = works_with_stubs(&file, &[], &[]).bare_trainer(&registry()).expect("a trainer");
@@ -108,13 +108,13 @@ fn a_budget_reaches_the_hook_and_what_steers_cannot_be_disabled_by_it() {
     {
         let file = format!("[[hooks]]\nuse = \"{hook}\"\nbudget = \"2%\"\nover_budget = \"disable\"");
         let shown = error_with_stubs(&file, &[]);
-        assert!(shown.contains(&format!("15: {what} is not disabled for taking long")), "{shown}");
+        assert!(shown.contains(&format!("15: {what} cannot be disabled for its cost")), "{shown}");
         works_with_stubs(&file.replace("\"disable\"", "\"warn\""), &[], &[]);
     }
 }
 
 #[test]
-fn a_budget_without_accounts_is_refused_where_it_stands() {
+fn a_budget_without_accounts_is_refused_at_its_key() {
     let file = "[trainer]\naccount_hooks = false\n[[hooks]]\nuse = \"mycrate::hooks::Seen\"\nbudget = \"2%\"";
     let shown = error_with_stubs(file, &[]);
     assert!(shown.contains("train.toml:5:10: `budget` has no effect here"), "{shown}");
@@ -161,7 +161,7 @@ fn an_option_that_the_run_is_too_short_for_is_a_warning_for_an_observer() {
         let (resolved, registry, tasks) = (works_with_stubs(&file, &[], &[]), registry(), tasks());
         let mut trainer = resolved.bare_trainer(&registry).expect("a trainer");
         let mut program = resolved.program(&tasks, &registry).expect("a program");
-        let found = program.refusals(&mut trainer).expect("a plan");
+        let found = program.plan_errors(&mut trainer).expect("a plan");
         found.iter().map(PlanError::is_warning).collect::<Vec<_>>()
     };
     assert_eq!([warned(500), warned(10)], [vec![true], vec![true]], "whether it is the default or not");
@@ -214,15 +214,15 @@ fn a_hook_whose_option_has_the_name_of_a_common_key_is_not_registered() {
 fn no_built_in_has_an_option_that_is_a_common_key() {
     for listed in Registry::default().hooks() {
         let clash: Vec<_> =
-            listed.options().into_iter().filter(|key| keys::HOOK_KEYS.contains(key)).collect();
+            listed.options().into_iter().filter(|key| hook_keys::HOOK_KEYS.contains(key)).collect();
         assert!(clash.is_empty(), "{}: {clash:?}", listed.name);
     }
     let declared = schema::Schema::new(&schema::schema_of::<HookKeys>()).all_keys().len();
-    assert_eq!(declared, keys::HOOK_KEYS.len(), "the list of names is complete");
+    assert_eq!(declared, hook_keys::HOOK_KEYS.len(), "the list of names is complete");
 }
 
 #[test]
-fn a_condition_that_asks_for_a_misspelt_name_is_refused_by_the_plan_and_shown_where_it_stands() {
+fn a_condition_with_a_misspelt_name_is_refused_by_the_plan_and_shown_at_its_key() {
     let refusal = |when: &str| {
         let file = format!("[[hooks]]\nuse = \"console\"\nwhen = \"{when}\"");
         refused(&works(&file, &[], &["task=toy"]), &Registry::default())
@@ -234,7 +234,7 @@ fn a_condition_that_asks_for_a_misspelt_name_is_refused_by_the_plan_and_shown_wh
     ] {
         let shown = refusal(when);
         assert_eq!(shown.len(), 1, "{shown:?}");
-        let said = format!(":3:8: hook `console_log` reads `{name}`, which nobody writes");
+        let said = format!(":3:8: hook `console_log` reads `{name}`, which nothing writes");
         assert!(shown[0].contains(&said) && shown[0].contains(hint), "{}", shown[0]);
     }
     for when in ["lr/sgd < 1", "phase == train", "loss < train/loss", "epoch * 2 < step", "elapsed > 60"] {

@@ -11,7 +11,7 @@ const FILE: &str = "device = \"cpu\"\n[trainer]\nmax_epochs = 3\nlimit_val_batch
     [[hooks]]\nuse = \"mycrate::hooks::Seen\"\nthreshold = 1.0\nevery = \"5 min\"";
 
 #[test]
-fn the_hash_is_the_same_however_the_same_is_written() {
+fn the_hash_does_not_depend_on_how_values_are_written() {
     let first = hash(FILE);
     assert!(first.starts_with("blake3:") && first.len() == "blake3:".len() + 64, "{first}");
     let reordered = "# a comment\n[model]\nhidden = [8,  4] # another\n[optimizer]\nlr = 5e-1\nuse = \"sgd\"\n\
@@ -50,7 +50,7 @@ fn both_forms_of_hooks_have_one_hash() {
 }
 
 #[test]
-fn the_hash_is_another_one_for_any_other_value() {
+fn any_other_value_changes_the_hash() {
     let mut hashes = vec![hash(FILE)];
     for (from, to) in [
         ("device = \"cpu\"", "device = \"gpu\""),
@@ -85,7 +85,7 @@ const SECRETS: &str = "[[hooks]]\nuse = \"mycrate::hooks::Seen\"\ntoken = \"s3cr
     [hooks.nested]\npassword = \"pa55\"\nuser = \"me\"";
 
 #[test]
-fn a_secret_is_used_and_never_written_down() {
+fn a_secret_is_used_but_never_printed() {
     let resolved = works_with_stubs(SECRETS, &[], &[]);
     let trainer = resolved.bare_trainer(&registry()).expect("a trainer");
     let hook = trainer.hook::<Seen>("seen").expect("it is there");
@@ -116,7 +116,7 @@ fn a_secret_is_left_out_of_the_hash() {
 }
 
 #[test]
-fn a_whole_number_in_a_list_of_numbers_is_a_number() {
+fn integers_in_a_list_of_numbers_are_converted() {
     let hash = |percentiles: &str| {
         let file = format!("[[hooks]]\nuse = \"gradient_monitor\"\npercentiles = {percentiles}");
         super::works(&file, &[], &[]).hash()

@@ -47,12 +47,12 @@ frequency = "epoch"
 "mycrate::hooks::Seen" = { threshold = 5.0 }
 "#;
 
-fn uses(resolved: &Resolved) -> Vec<&str> {
+fn uses(resolved: &Config) -> Vec<&str> {
     resolved.hooks.iter().map(|hook| hook.common.use_.as_str()).collect()
 }
 
 #[test]
-fn the_documented_form_comes_to_the_same_hooks() {
+fn the_documented_form_gives_the_same_hooks() {
     let resolved = works_with_stubs(DOCUMENTED, &[], &[]);
     let expected =
         ["mycrate::hooks::Seen", "logging", "gradient_monitor", "checkpoint", "early_stopping", "lr_monitor"];
@@ -107,7 +107,7 @@ fn a_flag_that_is_false_keeps_the_hook_switched_off() {
 }
 
 #[test]
-fn a_flag_without_a_table_switches_the_hooks_that_stand_already() {
+fn a_flag_without_a_table_switches_existing_hooks() {
     let file = "[[hooks]]\nuse = \"checkpoint\"\n[[hooks]]\nuse = \"checkpoint\"\nenabled = false";
     for on in [false, true] {
         let set = format!("hooks_config.enable_model_checkpoint_hook={on}");
@@ -122,7 +122,7 @@ fn a_flag_without_a_table_switches_the_hooks_that_stand_already() {
 }
 
 #[test]
-fn options_that_no_class_takes_are_refused_however_they_are_nested() {
+fn options_without_a_class_are_refused_at_any_nesting() {
     let classes = "[hooks_config]\nhook_classes = [\"mycrate::hooks::Seen\"]\n";
     for (table, place, name) in [
         ("[hooks_config.hook_configs.mycrate.hooks.Sene]\nthreshold = 5.0", "3:42", "mycrate::hooks::Sene"),
@@ -137,7 +137,7 @@ fn options_that_no_class_takes_are_refused_however_they_are_nested() {
 }
 
 #[test]
-fn the_tables_also_take_the_keys_that_every_hook_has() {
+fn the_tables_accept_the_keys_of_all_hooks() {
     let file = "[hooks_config]\nenable_early_stopping_hook = true\n\
                 early_stopping_config = { monitor = \"val/loss\", name = \"stop\", after = \"3 epochs\" }";
     let resolved = works_with_stubs(file, &[], &[]);
@@ -146,7 +146,7 @@ fn the_tables_also_take_the_keys_that_every_hook_has() {
 }
 
 #[test]
-fn both_forms_are_used_together_and_a_file_with_either_has_all_its_hooks() {
+fn both_forms_can_be_combined_and_either_replaces_the_hooks_of_the_task() {
     let task = "[[hooks]]\nuse = \"checkpoint\"\n";
     let flags = "[hooks_config]\nenable_lr_monitor = true\n";
     assert_eq!(uses(&works_with_stubs(&format!("{task}{flags}"), &[], &[])), ["checkpoint", "lr_monitor"]);
@@ -171,7 +171,7 @@ fn both_forms_are_used_together_and_a_file_with_either_has_all_its_hooks() {
 }
 
 #[test]
-fn what_is_wrong_is_shown_where_it_is_written() {
+fn errors_are_shown_where_they_are_written() {
     for (text, place, hint) in [
         ("enable_lr_monitr = true", "2:1", "did you mean `enable_lr_monitor`?"),
         ("enable_lr_monitor = \"yes\"", "2:21", "expected true or false"),
@@ -189,7 +189,7 @@ fn what_is_wrong_is_shown_where_it_is_written() {
             "did you mean `frequency`?",
         ),
         ("enable_lr_monitor = true\nlr_monitor_config = { every = \"now\" }", "3:31", "not a cadence"),
-        ("enable_lr_monitor = true\nlr_monitor_config = { use = \"x\" }", "3:23", "take it away"),
+        ("enable_lr_monitor = true\nlr_monitor_config = { use = \"x\" }", "3:23", "remove `use`"),
         (
             "enable_lr_monitor = true\nlr_monitor_config = { enabled = true }",
             "3:23",
@@ -231,7 +231,7 @@ fn what_is_wrong_is_shown_where_it_is_written() {
         error_with_stubs("[hooks_config]\nenable_lr_monitor = true\nlr_monitor_config = { zzz = 1 }", &[]);
     assert!(shown.contains("log_weight_decay, name, on_error") && !shown.contains("enabled"), "{shown}");
     let shown = error_with_stubs("enable_logging_hook = true", &[]);
-    assert!(shown.contains("train.toml:1:1: ") && shown.contains("belongs into [hooks_config]"), "{shown}");
+    assert!(shown.contains("train.toml:1:1: ") && shown.contains("belongs in [hooks_config]"), "{shown}");
     let shown = error_with_stubs("hooks_config = 3", &[]);
     assert!(shown.contains("train.toml:1:16: ") && shown.contains("expected a table"), "{shown}");
     let shown = error_with_stubs("", &["hooks_config.enable_lr_monitor=1"]);
@@ -239,7 +239,7 @@ fn what_is_wrong_is_shown_where_it_is_written() {
 }
 
 #[test]
-fn programs_get_the_key_inside_the_table() {
+fn problems_as_data_have_the_key_inside_the_table() {
     let sources = Sources {
         sets: vec![
             "hooks_config.enable_early_stopping_hook=true".into(),
@@ -253,7 +253,7 @@ fn programs_get_the_key_inside_the_table() {
 }
 
 #[test]
-fn what_is_found_later_points_at_the_table_too() {
+fn problems_found_later_point_at_the_table_too() {
     let file = "task = \"toy\"\n[hooks_config]\nenable_early_stopping_hook = true\n\
                 early_stopping_config = { monitor = \"val/los\", mode = \"min\" }\nhook_classes = [\"mycrate::Steers\"]\n\
                 hook_configs.\"mycrate::Steers\" = { every = \"9999 steps\" }";

@@ -3,7 +3,7 @@ use tenterhook_core::OnError;
 use super::*;
 
 #[test]
-fn every_layer_is_laid_over_the_one_below() {
+fn every_layer_overrides_the_one_below() {
     let nothing = works("", &[], &[]);
     assert_eq!((nothing.task.as_str(), nothing.device.as_str()), ("lab", "cpu"));
     assert_eq!((nothing.trainer.max_epochs, nothing.trainer.max_steps), (Some(7), -1));
@@ -24,8 +24,8 @@ fn every_layer_is_laid_over_the_one_below() {
 }
 
 #[test]
-fn a_table_that_names_another_kind_gets_nothing_of_the_old_one() {
-    let lr = |resolved: Resolved| resolved.options["optimizer"].clone();
+fn a_table_of_another_kind_replaces_the_old_one() {
+    let lr = |resolved: Config| resolved.options["optimizer"].clone();
     let kept = lr(works("[optimizer]\nlr = 0.5", &[], &[]));
     assert_eq!(kept.get("betas").and_then(|betas| betas.get(0)).and_then(toml::Value::as_float), Some(0.9));
     let sgd: toml::Value = toml::from_str("use = \"sgd\"\nlr = 0.5\nmomentum = 0.0").expect("TOML");
@@ -59,7 +59,7 @@ fn elements_are_set_by_number_by_name_and_by_use() {
 }
 
 #[test]
-fn a_set_value_is_toml_or_else_text() {
+fn the_value_of_set_is_toml_or_else_text() {
     let resolved =
         works("", &[], &["model.hidden=[8, 4]", "note=two words", "trainer.max_time=90 min", "device=\"x\""]);
     assert_eq!(resolved.options["model"]["hidden"].as_array().map(Vec::len), Some(2));
@@ -84,7 +84,7 @@ fn another_task_brings_its_own_defaults_and_keys() {
 }
 
 #[test]
-fn trainer_and_program_are_made_from_it_and_run() {
+fn trainer_and_program_are_built_and_run() {
     let registry = Registry::default();
     let resolved = works(
         "task = \"toy\"\n[trainer]\nmax_epochs = 2\n[data]\ntrain = [3]\npredict = [1]\n\
@@ -96,7 +96,7 @@ fn trainer_and_program_are_made_from_it_and_run() {
     let (tasks, hooks) = (tasks(), trainer.list_hooks());
     assert_eq!((hooks[0].name.as_str(), hooks[0].enabled), ("stop", false));
     let mut program = resolved.program(&tasks, &registry).expect("a program");
-    assert!(program.refusals(&mut trainer).expect("a plan").is_empty());
+    assert!(program.plan_errors(&mut trainer).expect("a plan").is_empty());
     let report = program.fit(&mut trainer).expect("it trains");
     assert_eq!(report.progress.step, 6);
     assert!(program.validate(&mut trainer).expect("it validates").metrics.contains_key("val/loss"));

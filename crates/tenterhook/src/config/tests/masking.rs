@@ -70,7 +70,7 @@ fn a_secret_in_a_wrong_place_is_not_shown() {
 }
 
 #[test]
-fn what_is_no_secret_is_shown_with_its_place() {
+fn harmless_values_are_shown_with_their_place() {
     use super::error;
     let shown = error("[trainer]\nmax_epochs = \"many\"\nmonitr = \"val/loss\"\n", &[], &["device=7"]);
     for hint in ["max_epochs = \"many\"", "monitr = \"val/loss\"", "--set device=7"] {

@@ -56,7 +56,7 @@ train.toml:17:1: unknown key `patienc` in hook `early_stopping`
   17 | patienc = 1
      | ^^^^^^^ did you mean `patience`?
 TENTER__MODEL__KIND=cn: unknown value `cn`; did you mean `cnn`?
---set nonsense: it names no key and value; write for example trainer.max_epochs=3
+--set nonsense: it has no key and value; write for example trainer.max_epochs=3
 --set hooks.nobody.x=1: there is no element named `nobody`; there are: chekpoint, early_stopping
 --set trainer.max_steps=abc: invalid type: text \"abc\", expected a whole number; write a whole number, -1 or more, such as -1
 --set optimizer.lr=fast: invalid type: text \"fast\", expected a number";
@@ -106,7 +106,7 @@ fn every_bad_input_says_its_place_and_its_fix() {
 }
 
 #[test]
-fn a_value_of_another_kind_is_told_in_plain_words_with_what_to_write() {
+fn a_wrong_type_is_reported_with_an_example() {
     let hook = |hook: &str, option: &str| format!("[[hooks]]\nuse = \"{hook}\"\n{option}");
     for (file, said) in [
         (hook("console", "log_every_n_batches = \"x\""), "expected a whole number"),
@@ -163,7 +163,7 @@ fn without_a_file_the_heading_names_none() {
 }
 
 #[test]
-fn what_is_found_later_is_shown_in_the_same_way() {
+fn problems_found_later_are_shown_in_the_same_way() {
     let registry = Registry::default();
     let resolved = works("[model]\ndropout = 2.0", &[], &[]);
     let tasks = tasks();
@@ -179,7 +179,8 @@ fn what_is_found_later_is_shown_in_the_same_way() {
     let file = "[[hooks]]\nuse = \"early_stopping\"\nmonitor = \"val/los\"\nmode = \"min\"";
     let good = works(file, &[], &[]);
     let mut trainer = good.bare_trainer(&registry).expect("a trainer");
-    let refused = good.program(&tasks, &registry).expect("a program").refusals(&mut trainer).expect("a plan");
+    let refused =
+        good.program(&tasks, &registry).expect("a program").plan_errors(&mut trainer).expect("a plan");
     let shown = good.problem_text(&good.problem_of(&refused[0], &trainer));
     assert!(shown.contains(":3:11: hook `early_stopping` reads `val/los`"), "{shown}");
     assert!(
@@ -189,7 +190,7 @@ fn what_is_found_later_is_shown_in_the_same_way() {
 }
 
 #[test]
-fn a_metric_whose_direction_is_in_doubt_is_shown_where_it_is_named() {
+fn a_metric_of_unknown_direction_is_shown_at_its_option() {
     for hook in ["early_stopping", "checkpoint"] {
         let file = |monitor: &str| format!("[[hooks]]\nuse = \"{hook}\"\nmonitor = \"{monitor}\"");
         let shown = error(&file("score"), &[], &[]);
@@ -202,7 +203,7 @@ fn a_metric_whose_direction_is_in_doubt_is_shown_where_it_is_named() {
 }
 
 #[test]
-fn names_of_other_trainers_are_answered() {
+fn names_of_other_trainers_get_a_hint() {
     for (file, hint) in [
         ("[trainer]\nprecision = \"16-mixed\"", "not supported: training computes in the element type"),
         ("[trainer]\ndevices = 2", "one process on one device"),
@@ -258,7 +259,7 @@ fn every_problem_of_one_hooks_table_is_reported() {
 }
 
 #[test]
-fn a_configuration_full_of_mistakes_is_read_once_and_told_of_at_once() {
+fn a_configuration_with_many_mistakes_is_read_once() {
     let hook =
         "[[hooks]]\nuse = \"loss_spike\"\nfactor = \"x\"\nmin_lr = []\ncolour = 1\nbudget = \"much\"\n";
     let mut file =
@@ -274,7 +275,7 @@ fn a_configuration_full_of_mistakes_is_read_once_and_told_of_at_once() {
 }
 
 #[test]
-fn one_of_several_types_is_refused_in_the_words_of_the_type() {
+fn a_value_of_several_types_gets_the_message_of_its_decoder() {
     for (file, said) in [
         (
             "[trainer]\nfast_dev_run = \"x\"",
@@ -288,7 +289,7 @@ fn one_of_several_types_is_refused_in_the_words_of_the_type() {
         ),
         (
             "[[hooks]]\nuse = \"exec\"\non = [\"on_train_end\"]\ncommand = 3",
-            "a command is a text for `sh`, or a list",
+            "a command is a string for `sh`, or a list",
         ),
         (
             "[[hooks]]\nuse = \"console\"\nmax_failures = 5000000000",
@@ -301,7 +302,7 @@ fn one_of_several_types_is_refused_in_the_words_of_the_type() {
 }
 
 #[test]
-fn an_option_that_lacks_another_does_not_hide_what_is_wrong_with_the_others() {
+fn an_option_that_needs_another_does_not_hide_other_errors() {
     let file = "[[hooks]]\nuse = \"checkpoint\"\nmode = \"max\"\nsave_top_k = -5\ndirpath = \"../x\"\n";
     let shown = error(file, &[], &[]);
     for line in ["3 problems in train.toml", "train.toml:3:8: `mode`", "train.toml:4:14:", "train.toml:5:11:"]

@@ -1,19 +1,19 @@
+mod changes;
 mod common_keys;
-mod differences;
+mod error_places;
+mod full_schema;
 mod hashing;
 mod hooks_config;
+mod key_paths;
 mod layering;
-mod locating;
-mod lost_ways;
 #[cfg(all(feature = "http", feature = "upload"))]
 mod masking;
 mod mistakes;
 mod printing;
 /// Python that reads what we write, as the hooks' own tests have it.
-#[path = "../../../../tenterhook-hooks/src/python.rs"]
+#[path = "../../../../tenterhook-hooks/src/support/python.rs"]
 mod python;
 mod stubs;
-mod whole_schema;
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::*;
 use crate::registry::Registry;
-use crate::task::{AnyTask, Build, Task};
+use crate::task::{AnyTask, BuildContext, Task};
 use crate::toy::{Toy, ToyData, ToyTask};
 
 /// A task with everything that options can have.
@@ -133,7 +133,7 @@ impl Task for Lab {
          [[hooks]]\nuse = \"early_stopping\"\nmonitor = \"val/loss\"\n"
     }
 
-    fn build(&self, options: LabOptions, _: &Build<'_>) -> Result<(Toy, ToyData), Vec<Problem>> {
+    fn build(&self, options: LabOptions, _: &BuildContext<'_>) -> Result<(Toy, ToyData), Vec<Problem>> {
         if options.model.dropout > 1.0 {
             return Err(vec![Problem::new("model.dropout", "`dropout` is above 1")]);
         }
@@ -150,7 +150,7 @@ fn tasks() -> Vec<Box<dyn AnyTask>> {
 }
 
 /// Resolves a file `train.toml` with this text, variables and sets.
-fn resolve(file: &str, environment: &[(&str, &str)], sets: &[&str]) -> Result<Resolved, String> {
+fn resolve(file: &str, environment: &[(&str, &str)], sets: &[&str]) -> Result<Config, String> {
     resolve_with(&Registry::default(), file, environment, sets)
 }
 
@@ -159,7 +159,7 @@ fn resolve_with(
     file: &str,
     environment: &[(&str, &str)],
     sets: &[&str],
-) -> Result<Resolved, String> {
+) -> Result<Config, String> {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("train.toml");
     std::fs::write(&path, file).expect("it writes");
@@ -170,7 +170,7 @@ fn resolve_with(
     sources.resolve(&tasks(), registry).map_err(|error| error.to_string().replace(&shown, ""))
 }
 
-fn works(file: &str, environment: &[(&str, &str)], sets: &[&str]) -> Resolved {
+fn works(file: &str, environment: &[(&str, &str)], sets: &[&str]) -> Config {
     resolve(file, environment, sets).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -179,9 +179,9 @@ fn error(file: &str, environment: &[(&str, &str)], sets: &[&str]) -> String {
 }
 
 /// What the plan refuses of a configuration, as people read it.
-fn refused(resolved: &Resolved, registry: &Registry) -> Vec<String> {
+fn refused(resolved: &Config, registry: &Registry) -> Vec<String> {
     let (mut trainer, tasks) = (resolved.bare_trainer(registry).expect("a trainer"), tasks());
     let mut program = resolved.program(&tasks, registry).expect("a program");
-    let refused = program.refusals(&mut trainer).expect("a plan");
+    let refused = program.plan_errors(&mut trainer).expect("a plan");
     refused.iter().map(|refused| resolved.problem_text(&resolved.problem_of(refused, &trainer))).collect()
 }

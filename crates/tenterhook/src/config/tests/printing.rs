@@ -7,7 +7,7 @@ const FILE: &str = "device = \"cpu\"\n[trainer]\nmax_epochs = 3\nmax_time = \"90
     [[hooks]]\nuse = \"checkpoint\"\nmonitor = \"val/loss\"\n[[hooks]]\nuse = \"early_stopping\"\nname = \"stop\"\nmonitor = \"m\"\nmode = \"max\"";
 
 #[test]
-fn what_is_printed_resolves_to_the_same() {
+fn a_printed_configuration_resolves_to_the_same() {
     for file in [FILE, "", "hooks = []", "task = \"toy\""] {
         let resolved = works(file, &[], &["runs_dir=there"]);
         let printed = resolved.to_toml();
@@ -18,7 +18,7 @@ fn what_is_printed_resolves_to_the_same() {
             (&again.task, &again.device, &again.runs_dir),
             (&resolved.task, &resolved.device, &resolved.runs_dir)
         );
-        let names = |resolved: &Resolved| {
+        let names = |resolved: &Config| {
             let trainer = resolved.bare_trainer(&Registry::default()).expect("it works");
             trainer.list_hooks().into_iter().map(|hook| (hook.name, hook.enabled)).collect::<Vec<_>>()
         };
@@ -27,12 +27,12 @@ fn what_is_printed_resolves_to_the_same() {
 }
 
 #[test]
-fn every_key_stands_there_with_its_description() {
+fn every_key_is_printed_with_its_description() {
     let printed = works(FILE, &[], &[]).to_toml();
     for lines in [
         "task = \"lab\"\n",
         "# A remark.\n# note = \"a remark\"\n",
-        "\n[trainer]\n# Epochs to train at most; -1 is no limit. Unset: 1000, or no limit when `max_steps` or `max_time`\n# is set.\nmax_epochs = 3\n",
+        "\n[trainer]\n# Stop training after this number of epochs; -1 means no limit. Unset: 1000, or no limit if\n# `max_steps` or `max_time` is set.\nmax_epochs = 3\n",
         "\nmax_time = \"90 min\"\n",
         "\ncheck_val_every_n_epoch = \"none\"\n",
         "\n# gradient_clip_algorithm = \"norm\"\n",
@@ -41,11 +41,11 @@ fn every_key_stands_there_with_its_description() {
         "\n[optimizer]\n# One of `sgd`, `adam`.\nuse = \"sgd\"\n# The learning rate.\nlr = 0.001\n# The momentum.\nmomentum = 0.0\n",
         "\n[[schedulers]]\n# Which schedule.\nuse = \"cosine\"\nwarmup = 3\n\n[[schedulers]]\n",
         "\n[weights]\n\"class one\" = 0.5\n",
-        "\n# Its name in this run, which must be unique. Unset: the name it gives itself.\nname = \"stop\"\n",
+        "\n# Unique name of the hook in this run. Unset: the hook's default name.\nname = \"stop\"\n",
         "\n# Checks without an improvement before it stops. Checks, not epochs.\npatience = 3\n",
         "\n# stopping_threshold = 0.01\n",
         "\n# save_last = \"link\"\n",
-        "is an error. One of `min`, `max`.\nmode = \"max\"\n",
+        "is an error.\nmode = \"max\"\n",
         "\n# mode = \"min\"\n",
     ] {
         assert!(printed.contains(lines), "no {lines:?} in\n{printed}");

@@ -74,7 +74,7 @@ pub(super) fn registry() -> Registry {
     registry
 }
 
-pub(super) fn works_with_stubs(file: &str, environment: &[(&str, &str)], sets: &[&str]) -> Resolved {
+pub(super) fn works_with_stubs(file: &str, environment: &[(&str, &str)], sets: &[&str]) -> Config {
     resolve_with(&registry(), file, environment, sets).unwrap_or_else(|error| panic!("{error}"))
 }
 

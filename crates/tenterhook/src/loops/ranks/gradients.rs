@@ -1,14 +1,14 @@
-//! The gradients of a micro-batch, added up over all ranks.
+//! Gradients of a micro-batch, summed over all ranks.
 
 use tenterhook_core::Failure;
 
-use super::super::{Loop, Who};
+use super::super::Loop;
 use crate::module::{Module, ModuleResult};
 use crate::tensors::TensorMap;
 
 impl<M: Module> Loop<M> {
-    /// Call site `gradients`: adds to the accumulation window what the losses of all ranks come to. The sum over the ranks is
-    /// complete before it is added, so that the window does not depend on how batches are cut.
+    /// Call site `gradients`: backward on all ranks. The gradients are summed over the ranks before they are
+    /// added to the accumulation window, so that the window does not depend on how a batch is split.
     pub(crate) fn backward_on_all(
         &mut self,
         module: &mut M,
@@ -16,30 +16,28 @@ impl<M: Module> Loop<M> {
         divide_by: f64,
     ) -> Result<(), Failure> {
         let (divide_by, optimizers) = (divide_by / self.share(), self.update.optimization.optimizers);
-        self.at(Who::Module, "backward");
-        let window = module.gradients_state();
-        let window = self.checked(window)?;
-        let own = Flat::of_loss(module, loss, divide_by, optimizers);
-        let mut sum = self.checked(own)?;
+        let window = call!(self, Module, "backward", module.gradients_state())?;
+        let own =
+            call!(self, Module, "backward", FlatGradients::of_loss(module, loss, divide_by, optimizers));
+        let mut sum = own?;
         self.collective("gradients", |ranks| ranks.strategy.sum_f32("gradients", &mut sum.0))?;
-        self.at(Who::Module, "load_gradients");
-        let loaded = sum.added_to(&*module, &window).and_then(|sum| module.load_gradients(&sum));
-        self.checked(loaded)
+        let sum = call!(self, Module, "load_gradients", sum.added_to(&*module, &window))?;
+        call!(self, Module, "load_gradients", module.load_gradients(&sum))
     }
 }
 
-/// The gradients of a micro-batch as one list, in the order of the parameters; then, for each parameter, how many ranks have
-/// one. What no rank has stays absent.
-struct Flat(Vec<f32>);
+/// The gradients of a micro-batch as one list, in the order of the parameters, followed by the number of
+/// ranks that have a gradient for each parameter. A gradient that no rank has remains absent.
+struct FlatGradients(Vec<f32>);
 
-impl Flat {
+impl FlatGradients {
     /// The gradients of this loss alone.
     fn of_loss<M: Module>(
         module: &mut M,
         loss: &M::Scalar,
         divide_by: f64,
         optimizers: usize,
-    ) -> ModuleResult<Flat> {
+    ) -> ModuleResult<FlatGradients> {
         (0..optimizers).try_for_each(|optimizer| module.optimizer_zero_grad(optimizer))?;
         module.backward(loss, divide_by)?;
         let gradients = module.gradients_state()?;
@@ -56,10 +54,10 @@ impl Flat {
             }
         }
         values.append(&mut present);
-        Ok(Flat(values))
+        Ok(FlatGradients(values))
     }
 
-    /// These gradients and those of the window so far.
+    /// The sum of these gradients and those of the window so far.
     fn added_to<M: Module>(&self, module: &M, window: &TensorMap) -> ModuleResult<TensorMap> {
         let params = module.params();
         let (values, present) = self.0.split_at(self.0.len() - params.count());

@@ -1,11 +1,12 @@
-//! What several ranks do together: the call sites of the strategy's collectives, one method each.
+//! The collectives of several ranks: one method per call site.
 //!
-//! Every rank goes through the same events in the same order, so all of them come to the same call sites. With one rank each
-//! call site is one branch. After a failure of this rank no collective follows: the strategy is told, which ends the others.
+//! All ranks run through the same events in the same order, and so through the same call sites. With one rank
+//! each call site is one branch. After a failure of this rank no collective follows: the strategy aborts,
+//! which ends the other ranks.
 //!
-//! Decisions of hooks are held until the next place at which the ranks [agree](Loop::agree); there all ranks carry out the
-//! decisions of all ranks in one order, those that several ranks made alike only once. Only swapped weights are not held: what is
-//! swapped in is this rank's own copy, so a hook that asks for it must run on all ranks.
+//! Decisions are deferred until the ranks [agree](Loop::agree). Then all ranks apply the decisions of all
+//! ranks in the same order; a decision that several ranks made alike is applied once. Swaps of weights are
+//! not deferred: each rank swaps its own copy, so a hook that requests a swap must run on all ranks.
 
 mod gradients;
 mod start;
@@ -18,50 +19,49 @@ use tenterhook_core::metrics::Aggregates;
 use tenterhook_core::random::seed_at;
 use tenterhook_core::tensor::ReadScalar;
 use tenterhook_core::{
-    BoxError, Decided, Decision, Failure, Phase, Request, RequestedChange, RosterRequest, World,
+    BoxError, Decision, Failure, HookDecision, Phase, Request, RequestedChange, RosterRequest, World,
 };
 
 use super::update::purpose;
-use super::{Loop, Who};
-use crate::data::{BatchData, Waited};
+use super::{Callee, Loop};
+use crate::data::{BatchData, Fetch};
 use crate::journal::{Recording, RunNotice};
-use crate::losses::Once;
+use crate::losses::LazyScalar;
 use crate::module::Module;
 use crate::strategy::{RankError, Strategy};
 
-/// The ranks of the call, and what is held until they agree.
+/// This rank and its strategy, and what waits until the ranks agree.
 pub(crate) struct Ranks {
     pub(crate) strategy: Box<dyn Strategy>,
     pub(crate) world: World,
     /// There are several ranks, and this one has not failed.
     pub(crate) several: bool,
-    held: Vec<Decided>,
-    /// The signal that some rank has received.
+    deferred: Vec<HookDecision>,
+    /// A signal that any rank has received.
     pub(crate) signal: Option<String>,
-    /// The time of rank 0 when the ranks agreed last.
+    /// The time of rank 0 when the ranks last agreed.
     elapsed: Duration,
-    /// How many samples the micro-batch has on this rank, and on all.
+    /// The number of samples in the micro-batch, on this rank and on all.
     samples: (u64, u64),
-    /// How many tokens it has on all.
+    /// The number of tokens in the micro-batch, on all ranks.
     tokens: u64,
-    /// The recorder of a rank that records nothing.
+    /// The recorder of a rank other than 0, which is not used.
     pub(crate) unused_recording: Option<Recording>,
 }
 
 impl Ranks {
     pub(crate) fn new(strategy: Box<dyn Strategy>) -> Ranks {
         let world = strategy.world();
-        let (held, signal, elapsed, samples, tokens, unused_recording) = Default::default();
         Ranks {
             strategy,
             world,
             several: world.is_distributed(),
-            held,
-            signal,
-            elapsed,
-            samples,
-            tokens,
-            unused_recording,
+            deferred: Vec::new(),
+            signal: None,
+            elapsed: Duration::ZERO,
+            samples: (0, 0),
+            tokens: 0,
+            unused_recording: None,
         }
     }
 
@@ -71,13 +71,9 @@ impl Ranks {
         message: &T,
     ) -> Result<Vec<T>, BoxError> {
         let messages = self.strategy.gather(site, serde_json::to_vec(message)?)?;
-        if messages.len() != self.world.size {
-            return Err(format!(
-                "`{site}` gathered {} messages of {} ranks",
-                messages.len(),
-                self.world.size
-            )
-            .into());
+        let (count, ranks) = (messages.len(), self.world.size);
+        if count != ranks {
+            return Err(format!("`{site}` gathered {count} messages of {ranks} ranks").into());
         }
         messages.iter().map(|message| Ok(serde_json::from_slice(message)?)).collect()
     }
@@ -92,37 +88,37 @@ impl Ranks {
     }
 }
 
-/// What a rank brings to the others where they agree.
+/// What a rank tells the others when they agree on decisions.
 #[derive(Serialize, Deserialize)]
-struct Word {
-    decided: Vec<Decided>,
+struct DecisionMessage {
+    decided: Vec<HookDecision>,
     requested: Vec<RequestedChange>,
     disabled: Vec<String>,
     signal: Option<String>,
     elapsed: Duration,
 }
 
-/// What a rank's loader has given.
+/// The result of fetching a batch on a rank.
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
-enum Given {
+enum RankFetch {
     Batch { size: u64, tokens: u64, is_last: bool },
-    Nothing,
-    GaveUp,
+    End,
+    Cancelled,
 }
 
-impl Given {
-    fn in_words(self) -> &'static str {
+impl RankFetch {
+    fn describe(self) -> &'static str {
         match self {
-            Given::Batch { is_last: true, .. } => "the last batch",
-            Given::Batch { is_last: false, .. } => "a batch that is not the last",
-            Given::Nothing => "no batch any more",
-            Given::GaveUp => "no batch yet",
+            RankFetch::Batch { is_last: true, .. } => "the last batch",
+            RankFetch::Batch { is_last: false, .. } => "a batch that is not the last",
+            RankFetch::End => "no further batch",
+            RankFetch::Cancelled => "no batch yet",
         }
     }
 }
 
-/// The decisions of all ranks: those of rank 0, then those that only later ranks made.
-fn together<T: PartialEq>(by_rank: impl IntoIterator<Item = Vec<T>>) -> Vec<T> {
+/// Merges the decisions of all ranks: those of rank 0, then those that only later ranks made.
+fn merged<T: PartialEq>(by_rank: impl IntoIterator<Item = Vec<T>>) -> Vec<T> {
     let mut all: Vec<T> = Vec::new();
     for of_rank in by_rank {
         let mut unmatched: Vec<usize> = (0..all.len()).collect();
@@ -137,22 +133,20 @@ fn together<T: PartialEq>(by_rank: impl IntoIterator<Item = Vec<T>>) -> Vec<T> {
 }
 
 impl<M: Module> Loop<M> {
-    /// Runs a collective; its failure is the strategy's, and whoever was noted before is noted again afterwards.
+    /// Runs a collective. Its error is a failure of the strategy.
     pub(crate) fn collective<T>(
         &mut self,
         site: &'static str,
         collective: impl FnOnce(&mut Ranks) -> Result<T, BoxError>,
     ) -> Result<T, Failure> {
-        let caller = self.caller;
-        self.at(Who::Strategy, site);
-        let done = collective(&mut self.ranks);
-        let done = self.checked(done)?;
-        self.caller = caller;
-        Ok(done)
+        let calling = self.calling;
+        let result = call!(self, Strategy, site, collective(&mut self.ranks))?;
+        self.calling = calling;
+        Ok(result)
     }
 
-    /// Call sites `skipped batches`, `skipped updates`, `optimizer step` and `decisions`: carries out the decisions and the
-    /// changes of the list of hooks that any rank asked for.
+    /// Call sites `skipped batches`, `skipped updates`, `optimizer step` and `decisions`: applies the
+    /// decisions of all ranks, and the changes of the list of hooks that they requested.
     #[inline]
     pub(crate) fn agree(&mut self, module: &mut M, site: &'static str) -> Result<(), Failure> {
         if self.ranks.several { self.agree_on_decisions(module, site) } else { Ok(()) }
@@ -160,44 +154,41 @@ impl<M: Module> Loop<M> {
 
     #[cold]
     fn agree_on_decisions(&mut self, module: &mut M, site: &'static str) -> Result<(), Failure> {
-        let word = Word {
-            decided: std::mem::take(&mut self.ranks.held),
+        let message = DecisionMessage {
+            decided: std::mem::take(&mut self.ranks.deferred),
             requested: self.hooks.requested(&self.shared),
             disabled: self.hooks.disabled(),
             signal: self.ending.interrupt.is_requested().then(|| self.ending.interrupt.signal()),
             elapsed: self.shared.elapsed(),
         };
-        let words = self.collective(site, |ranks| ranks.gather(site, &word))?;
-        self.ranks.elapsed = words.first().map_or(word.elapsed, |main| main.elapsed);
-        let signal = words.iter().find_map(|word| word.signal.clone());
+        let messages = self.collective(site, |ranks| ranks.gather(site, &message))?;
+        self.ranks.elapsed = messages[0].elapsed;
+        let signal = messages.iter().find_map(|message| message.signal.clone());
         self.ranks.signal = self.ranks.signal.take().or(signal);
-        self.disable_as_elsewhere(&words);
-        let (mut decided, mut requested) = (Vec::new(), Vec::new());
-        for word in words {
-            decided.push(word.decided);
-            requested.push(word.requested);
-        }
-        let requested = together(requested);
+        self.disable_as_on_other_ranks(&messages);
+        let (decided, requested): (Vec<_>, Vec<_>) =
+            messages.into_iter().map(|message| (message.decided, message.requested)).unzip();
+        let requested = merged(requested);
         if !requested.is_empty() {
-            self.hooks.settle_all(requested, &moment!(self, module));
+            self.hooks.apply_roster_changes_of_all_ranks(requested, &run_cx!(self, module));
         }
-        for decided in together(decided) {
-            self.absorb(module, &decided)?;
+        for decided in merged(decided) {
+            self.apply_decision(module, &decided)?;
         }
         self.after_event(module)
     }
 
-    /// A hook that failed once too often or took too long on one rank is disabled on all.
-    fn disable_as_elsewhere(&mut self, words: &[Word]) {
-        let own = &words[self.ranks.world.rank];
-        for (rank, word) in words.iter().enumerate() {
-            let failed = word.requested.iter().filter_map(|(by, request)| match request {
+    /// Disables hooks that another rank has disabled, because they failed too often or exceeded their budget.
+    fn disable_as_on_other_ranks(&mut self, messages: &[DecisionMessage]) {
+        let own = &messages[self.ranks.world.rank];
+        for (rank, message) in messages.iter().enumerate() {
+            let failed = message.requested.iter().filter_map(|(by, request)| match request {
                 RosterRequest::Disable(hook) if by.is_none() => Some(hook),
                 _ => None,
             });
             let failed_here =
                 |hook: &String| own.requested.contains(&(None, RosterRequest::Disable(hook.clone())));
-            for hook in word.disabled.iter().chain(failed) {
+            for hook in message.disabled.iter().chain(failed) {
                 if own.disabled.contains(hook) || failed_here(hook) || self.hooks.disable(hook).is_err() {
                     continue;
                 }
@@ -208,9 +199,9 @@ impl<M: Module> Loop<M> {
         }
     }
 
-    /// What a hook or the module decided waits until the ranks agree; swapped weights do not.
-    pub(super) fn hold(&mut self, module: &mut M, decided: Decided) -> Result<(), Failure> {
-        let Decided { hook, event, decision } = decided;
+    /// Defers a decision until the ranks agree. Swaps of weights are applied at once.
+    pub(super) fn defer_decision(&mut self, module: &mut M, decided: HookDecision) -> Result<(), Failure> {
+        let HookDecision { hook, event, decision } = decided;
         let (flows, requests) = decision.into_parts();
         let (swaps, requests): (Vec<_>, Vec<_>) = requests
             .into_iter()
@@ -218,74 +209,72 @@ impl<M: Module> Loop<M> {
         let decision = flows.into_iter().fold(Decision::CONTINUE, Decision::and);
         let decision = requests.into_iter().fold(decision, Decision::request);
         if !decision.is_continue() {
-            self.ranks.held.push(Decided { hook: hook.clone(), event, decision });
+            self.ranks.deferred.push(HookDecision { hook: hook.clone(), event, decision });
         }
         if swaps.is_empty() {
             return Ok(());
         }
         let decision = swaps.into_iter().fold(Decision::CONTINUE, Decision::request);
-        let decided = Decided { hook, event, decision };
+        let decided = HookDecision { hook, event, decision };
         if !self.hooks.ranks_of(&decided.hook).is_all() {
-            return self.refuse(&decided, "only a hook that runs on all ranks can swap weights".into());
+            return self
+                .refuse_decision(&decided, "only a hook that runs on all ranks can swap weights".into());
         }
-        self.absorb(module, &decided)
+        self.apply_decision(module, &decided)
     }
 
-    /// Call site `batch`: all ranks have a batch, or none has.
-    /// `describe` tells a batch from what was fetched, and whether it is known to be the last.
+    /// Call site `batch`: all ranks have a batch, or none has. `describe` returns the batch of what was
+    /// fetched, and whether it is known to be the last.
     #[inline]
     pub(crate) fn agree_on_batch<T>(
         &mut self,
         module: &mut M,
-        fetched: Waited<T>,
+        fetched: Fetch<T>,
         describe: impl Fn(&T) -> (&M::Batch, bool),
-    ) -> Result<Waited<T>, Failure> {
+    ) -> Result<Fetch<T>, Failure> {
         if !self.ranks.several {
             return Ok(fetched);
         }
-        let given = match &fetched {
-            Waited::Batch(fetched) => {
+        let own = match &fetched {
+            Fetch::Batch(fetched) => {
                 let (batch, is_last) = describe(fetched);
-                Given::Batch { size: batch.size() as u64, tokens: batch.tokens(), is_last }
+                RankFetch::Batch { size: batch.size() as u64, tokens: batch.tokens(), is_last }
             }
-            Waited::Ended => Given::Nothing,
-            Waited::GaveUp => Given::GaveUp,
+            Fetch::End => RankFetch::End,
+            Fetch::Cancelled => RankFetch::Cancelled,
         };
-        let goes_on = self.all_are_given(module, given)?;
-        Ok(if goes_on { fetched } else { Waited::GaveUp })
+        let all_fetched = self.compare_fetches(module, own)?;
+        Ok(if all_fetched { fetched } else { Fetch::Cancelled })
     }
 
-    /// `false` where a rank gave up waiting, which it does when the run is to end.
-    fn all_are_given(&mut self, module: &mut M, given: Given) -> Result<bool, Failure> {
-        let all = self.collective("batch", |ranks| ranks.gather("batch", &given))?;
+    /// Returns `false` if a rank has cancelled its fetch, which it does when the run is to end.
+    fn compare_fetches(&mut self, module: &mut M, own: RankFetch) -> Result<bool, Failure> {
+        let all = self.collective("batch", |ranks| ranks.gather("batch", &own))?;
         self.agree(module, "decisions")?;
-        if all.contains(&Given::GaveUp) {
+        if all.contains(&RankFetch::Cancelled) {
             return Ok(false);
         }
-        let alike = |one: Given, other: Given| match (one, other) {
-            (Given::Batch { is_last: one, .. }, Given::Batch { is_last: other, .. }) => one == other,
-            (one, other) => one == other,
-        };
-        if let Some(other) = all.iter().position(|other| !alike(*other, all[0])) {
-            let [one, text] = [all[0], all[other]].map(Given::in_words);
+        // Fetches that are described alike differ at most in the size of the batch.
+        let main = all[0].describe();
+        if let Some(rank) = all.iter().position(|other| other.describe() != main) {
+            let other = all[rank].describe();
             let error =
-                format!("the data differs between ranks: rank 0 has {one}, and rank {other} has {text}");
-            self.at(Who::Data, "next");
-            return Err(self.failed(error.into(), false));
+                format!("the data differs between ranks: rank 0 has {main}, and rank {rank} has {other}");
+            return self.fail(Callee::Data, "next", error);
         }
-        let sizes = all.iter().filter_map(|given| match given {
-            Given::Batch { size, tokens, .. } => Some((size, tokens)),
-            _ => None,
-        });
-        let (size, tokens) = sizes.fold((0, 0), |sum, of_rank| (sum.0 + of_rank.0, sum.1 + of_rank.1));
-        if let Given::Batch { size: own, .. } = given {
-            self.ranks.samples = (own, size);
-            self.ranks.tokens = tokens;
+        if let RankFetch::Batch { size: own, .. } = own {
+            self.ranks.samples = (own, 0);
+            self.ranks.tokens = 0;
+            for fetch in all {
+                let RankFetch::Batch { size, tokens, .. } = fetch else { continue };
+                self.ranks.samples.1 += size;
+                self.ranks.tokens += tokens;
+            }
         }
         Ok(true)
     }
 
-    /// How many samples and tokens the micro-batch has on all ranks.
+    /// The number of samples and tokens in the micro-batch, on all ranks.
     pub(crate) fn samples_and_tokens(&self, batch: &M::Batch) -> (u64, u64) {
         if self.ranks.several {
             (self.ranks.samples.1, self.ranks.tokens)
@@ -294,18 +283,18 @@ impl<M: Module> Loop<M> {
         }
     }
 
-    /// The share of this rank in the samples of the micro-batch.
+    /// The fraction of the micro-batch's samples that this rank has.
     fn share(&self) -> f64 {
         let (own, all) = self.ranks.samples;
         own as f64 / all.max(1) as f64
     }
 
-    /// Call site `loss`: the mean over the samples of all ranks, which is what hooks read. The scalar itself stays this
-    /// rank's, to be propagated back.
+    /// Call site `loss`: the mean over the samples of all ranks, which hooks read. The scalar itself remains
+    /// this rank's, for `backward`.
     pub(crate) fn loss_of_all(
         &mut self,
-        loss: Option<Once<M::Scalar>>,
-    ) -> Result<Option<Once<M::Scalar>>, Failure> {
+        loss: Option<LazyScalar<M::Scalar>>,
+    ) -> Result<Option<LazyScalar<M::Scalar>>, Failure> {
         if !self.ranks.several {
             return Ok(loss);
         }
@@ -317,13 +306,13 @@ impl<M: Module> Loop<M> {
                 "`training_step` returned a loss on {count} of {} ranks; it must on all of them or on none",
                 self.ranks.world.size
             );
-            self.at(Who::Module, "training_step");
-            return Err(self.failed(error.into(), false));
+            return self.fail(Callee::Module, "training_step", error);
         }
         Ok(loss.map(|loss| loss.known_as(mean)))
     }
 
-    /// Call sites `metric names` and `metrics`: what the epoch or the evaluation has aggregated on all ranks.
+    /// Call sites `metric names` and `metrics`: reduces the metrics of the epoch or evaluation over all
+    /// ranks.
     pub(crate) fn reduce_metrics(&mut self) -> Result<(), Failure> {
         if !self.ranks.several {
             return Ok(());
@@ -338,7 +327,7 @@ impl<M: Module> Loop<M> {
         Ok(())
     }
 
-    /// Call site `plateau`: the metric that rank 0 has.
+    /// Call site `plateau`: the metric of rank 0.
     pub(crate) fn plateau_of_all(&mut self, metric: Option<f64>) -> Result<Option<f64>, Failure> {
         if !self.ranks.several {
             return Ok(metric);
@@ -348,12 +337,12 @@ impl<M: Module> Loop<M> {
         Ok(bits.map(f64::from_bits))
     }
 
-    /// The time by which training ends or validates: that of rank 0.
+    /// The time for `max_time` and `val_check_interval`: that of rank 0.
     pub(crate) fn time_of_all(&self) -> Duration {
         if self.ranks.several { self.ranks.elapsed } else { self.shared.elapsed() }
     }
 
-    /// The engine's seed for a step. Each rank has its own.
+    /// The engine's seed of a step. Each rank has its own.
     pub(crate) fn step_seed(&self, phase: Phase, position: u64) -> u64 {
         let seed = seed_at(self.shared.streams.borrow().seed(), purpose(phase), position);
         match self.ranks.world.rank {
@@ -362,7 +351,7 @@ impl<M: Module> Loop<M> {
         }
     }
 
-    /// This rank has failed, so the others must end. A rank that was told of another's failure tells nobody.
+    /// Aborts the other ranks after a failure of this one. A failure of another rank is not passed on.
     pub(crate) fn leave_ranks(&mut self, failure: &Failure) {
         if !std::mem::replace(&mut self.ranks.several, false) {
             return;
@@ -372,7 +361,7 @@ impl<M: Module> Loop<M> {
         }
     }
 
-    /// Call site `end`: the call has succeeded when it has on all ranks.
+    /// Call site `end`: the call succeeds if it does on all ranks.
     pub(crate) fn end_on_all(
         &mut self,
         ended: Result<(), (Failure, Vec<Failure>)>,
@@ -394,9 +383,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_several_ranks_decide_alike_counts_once_and_everything_else_in_the_order_of_ranks() {
-        assert_eq!(together([vec!["a", "b"], vec!["b", "c"], vec!["c", "c"]]), ["a", "b", "c", "c"]);
-        assert_eq!(together([vec!["a", "a"], vec!["a"]]), ["a", "a"], "twice on one rank is twice");
-        assert_eq!(together([vec![], vec!["x"]]), ["x"]);
+    fn a_decision_of_several_ranks_counts_once_and_others_keep_the_order_of_ranks() {
+        assert_eq!(merged([vec!["a", "b"], vec!["b", "c"], vec!["c", "c"]]), ["a", "b", "c", "c"]);
+        assert_eq!(merged([vec!["a", "a"], vec!["a"]]), ["a", "a"], "twice on one rank is twice");
+        assert_eq!(merged([vec![], vec!["x"]]), ["x"]);
     }
 }

@@ -1,21 +1,22 @@
-//! The beginning of a call on several ranks: rank 0 decides what only one can, and everything else must be the same.
+//! The start of a call on several ranks: rank 0 broadcasts run id, directory and seed, and everything else
+//! must be equal.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tenterhook_core::random::Streams;
+use tenterhook_core::random::RandomStreams;
 use tenterhook_core::{Failure, Stage};
 
 use crate::call::Call;
-use crate::config::{ChangeRules, Difference};
-use crate::loops::Who;
+use crate::config::{ChangeRules, ConfigChange};
+use crate::loops::Callee;
 use crate::module::Module;
 use crate::run::processor;
 
-/// What rank 0 decides.
+/// What rank 0 broadcasts.
 #[derive(Serialize, Deserialize)]
-struct Decided {
+struct Start {
     id: String,
     directory: Option<PathBuf>,
     checkpoints: PathBuf,
@@ -24,7 +25,7 @@ struct Decided {
     checkpoint: Option<PathBuf>,
 }
 
-/// What must be the same on all ranks before any hook is called.
+/// What must be equal on all ranks before any hook is called.
 #[derive(Serialize, Deserialize)]
 struct Plan {
     call: Stage,
@@ -33,30 +34,31 @@ struct Plan {
     processor: String,
 }
 
-/// What must be the same once the module is built and the data is known.
+/// What must be equal when the module is built and the data is known.
 #[derive(Serialize, Deserialize)]
 struct Built {
     parameters: Vec<String>,
-    epoch: Vec<String>,
+    /// The number of batches of an epoch.
+    epoch: String,
 }
 
 impl<M: Module> Call<'_, M> {
     /// Call sites `start` and `plan`.
     pub(crate) fn agree_on_start(&mut self) -> Result<(), Failure> {
-        self.run.hooks.join(self.run.ranks.world);
+        self.run.hooks.set_world(self.run.ranks.world);
         if !self.run.ranks.several {
             return Ok(());
         }
         let run = &self.run.shared.run;
-        let own = Decided {
+        let own = Start {
             id: run.id.clone(),
             directory: run.directory.clone(),
             checkpoints: run.checkpoints.clone(),
             seed: self.options.seed,
             checkpoint: self.resume.options.checkpoint.clone(),
         };
-        let decided = self.run.collective("start", |ranks| ranks.broadcast("start", &own))?;
-        self.follow(decided);
+        let start = self.run.collective("start", |ranks| ranks.broadcast("start", &own))?;
+        self.adopt(start);
         let plan = Plan {
             call: self.run.state.stage,
             config: without_seed(&self.run.shared.run.config),
@@ -70,20 +72,20 @@ impl<M: Module> Call<'_, M> {
         difference.map_or(Ok(()), |difference| self.differs(difference))
     }
 
-    /// Does what rank 0 decided. Rank 0 alone writes to the run directory.
-    fn follow(&mut self, decided: Decided) {
-        let Decided { id, directory, checkpoints, seed, checkpoint } = decided;
+    /// Adopts what rank 0 has broadcast. Only rank 0 writes to the run directory.
+    fn adopt(&mut self, start: Start) {
+        let Start { id, directory, checkpoints, seed, checkpoint } = start;
         if self.run.ranks.world.is_main() {
             return;
         }
         let run = &mut self.run.shared.run;
         (run.id, run.directory, run.checkpoints) = (id, directory, checkpoints);
         if std::mem::replace(&mut self.options.seed, seed) != seed {
-            self.run.shared.streams.replace(Streams::new(seed));
+            self.run.shared.streams.replace(RandomStreams::new(seed));
         }
         self.resume.options.checkpoint = checkpoint;
         self.run.ranks.unused_recording = self.run.journal.recording.take();
-        self.run.journal.notices.introduces = false;
+        self.run.journal.notices.announces_start = false;
     }
 
     fn hook_lines(&self) -> Vec<String> {
@@ -94,7 +96,7 @@ impl<M: Module> Call<'_, M> {
         lines.collect()
     }
 
-    /// Call site `parameters`. Also refuses what several ranks cannot train.
+    /// Call site `parameters`. Also refuses modules and hooks that do not support several ranks.
     pub(crate) fn compare_modules(&mut self) -> Result<(), Failure> {
         if !self.run.ranks.several {
             return Ok(());
@@ -107,13 +109,13 @@ impl<M: Module> Call<'_, M> {
             .map(|index| format!("`{}` of shape {:?}", params.name(index), params.shape(index)))
             .collect();
         let length = self.run.shared.run.epoch_batches;
-        let epoch = vec![length.map_or("an unknown number".to_owned(), |length| length.to_string())];
+        let epoch = length.map_or("an unknown number".to_owned(), |length| length.to_string());
         let built = Built { parameters, epoch };
         let all = self.run.collective("parameters", |ranks| ranks.gather("parameters", &built))?;
         let mut others = all.iter().enumerate().skip(1);
         let difference = others.find_map(|(rank, other)| {
-            let parameters = listed("parameter", &all[0].parameters, &other.parameters, rank);
-            parameters.or_else(|| listed("number of batches", &all[0].epoch, &other.epoch, rank))
+            let parameters = list_difference("parameter", &all[0].parameters, &other.parameters, rank);
+            parameters.or_else(|| difference("number of batches", &all[0].epoch, &other.epoch, rank))
         });
         difference.map_or(Ok(()), |difference| self.differs(difference))
     }
@@ -137,8 +139,7 @@ impl<M: Module> Call<'_, M> {
     }
 
     fn differs(&mut self, text: String) -> Result<(), Failure> {
-        self.run.at(Who::Trainer, "ranks");
-        Err(self.run.failed(text.into(), false))
+        self.run.fail(Callee::Trainer, "ranks", text)
     }
 }
 
@@ -149,29 +150,31 @@ impl Plan {
             return Some(format!("rank 0 calls `{:?}`, and rank {rank} calls `{:?}`", self.call, other.call));
         }
         let differences = rules.differences(&self.config, &other.config);
-        // Each process has a device of its own, and rank 0 says where the run goes.
+        // Each process has its own device, and rank 0 determines the run directory.
         let mut differences = differences.into_iter().filter(|it| !matches!(&*it.key, "device" | "runs_dir"));
-        if let Some(Difference { key, old, new, .. }) = differences.next() {
+        if let Some(ConfigChange { key, old, new, .. }) = differences.next() {
             let [main, other] =
                 [old, new].map(|value| value.map_or("unset".to_owned(), |value| value.to_string()));
-            return Some(format!("`{key}` is {main} on rank 0, and {other} on rank {rank}"));
+            return difference(&format!("`{key}`"), &main, &other, rank);
         }
-        listed("hook", &self.hooks, &other.hooks, rank).or_else(|| {
-            let processors = [&self.processor, &other.processor].map(|it| vec![it.clone()]);
-            listed("processor", &processors[0], &processors[1], rank)
-        })
+        list_difference("hook", &self.hooks, &other.hooks, rank)
+            .or_else(|| difference("processor", &self.processor, &other.processor, rank))
     }
 }
 
-/// Where two lists differ first.
-fn listed(what: &str, main: &[String], other: &[String], rank: usize) -> Option<String> {
-    let at = (0..main.len().max(other.len())).find(|at| main.get(*at) != other.get(*at))?;
-    let [main, other] = [main, other].map(|list| list.get(at).map_or("none", String::as_str));
-    let place = if what == "hook" || what == "parameter" { format!(" {}", at + 1) } else { String::new() };
-    Some(format!("{what}{place} is {main} on rank 0, and {other} on rank {rank}"))
+/// The difference of a value from that of rank 0.
+fn difference(what: &str, main: &str, other: &str, rank: usize) -> Option<String> {
+    (main != other).then(|| format!("{what} is {main} on rank 0, and {other} on rank {rank}"))
 }
 
-/// The seed is what rank 0 has.
+/// The first difference of a list from that of rank 0.
+fn list_difference(what: &str, main: &[String], other: &[String], rank: usize) -> Option<String> {
+    let at = (0..main.len().max(other.len())).find(|at| main.get(*at) != other.get(*at))?;
+    let [main, other] = [main, other].map(|list| list.get(at).map_or("none", String::as_str));
+    difference(&format!("{what} {}", at + 1), main, other, rank)
+}
+
+/// The configuration without the seed, which rank 0 broadcasts.
 fn without_seed(config: &Value) -> Value {
     let mut config = config.clone();
     if let Some(trainer) = config.get_mut("trainer").and_then(Value::as_object_mut) {
@@ -182,20 +185,20 @@ fn without_seed(config: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::listed;
+    use super::list_difference;
 
     #[test]
     fn the_first_difference_of_two_lists_is_named_with_both_values() {
         let list = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
         let main = list(&["`weight` of shape [2]", "`bias` of shape [1]"]);
-        assert_eq!(listed("parameter", &main, &main, 1), None);
+        assert_eq!(list_difference("parameter", &main, &main, 1), None);
         let other = list(&["`weight` of shape [2]", "`bias` of shape [3]"]);
         assert_eq!(
-            listed("parameter", &main, &other, 3).as_deref(),
+            list_difference("parameter", &main, &other, 3).as_deref(),
             Some("parameter 2 is `bias` of shape [1] on rank 0, and `bias` of shape [3] on rank 3")
         );
         assert_eq!(
-            listed("parameter", &main, &main[..1], 1).as_deref(),
+            list_difference("parameter", &main, &main[..1], 1).as_deref(),
             Some("parameter 2 is `bias` of shape [1] on rank 0, and none on rank 1")
         );
     }

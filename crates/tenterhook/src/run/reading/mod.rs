@@ -1,10 +1,10 @@
-//! Reading runs back: what stands below a runs directory, and what each run left there.
+//! Reading run directories.
 //!
-//! Any prefix of a run's files is a valid run: a run that is under way, or was killed, reads as far as it
-//! was written. One damaged run never hides the others.
+//! Every prefix of a run's files can be read, so a run that is running or was killed is read as far as it was
+//! written. A damaged run does not hide the others.
 
-mod facts;
-mod lines;
+mod fields;
+mod logs;
 mod runs;
 
 use std::io;
@@ -14,25 +14,25 @@ use std::sync::Arc;
 use serde_json::Value;
 use tenterhook_files::{SMALL_FILE, read_bounded, read_bounded_text};
 
-pub use facts::{FIELDS, Facts, flat, hook_names};
-pub use lines::{Curves, Happenings, Point};
+pub use fields::{FIELDS, RunFields, flatten_config, hook_names};
+pub use logs::{Curves, EventLog, Point};
 pub use runs::Runs;
 
 use super::lock::{LOCK, read_holder};
 use super::record::{FORMAT, RunRecord, RunStatus};
-use super::starting;
-use crate::checkpoint::Unreadable;
+use super::startup;
+use crate::checkpoint::CheckpointError;
 
-/// A run, as its directory tells it.
+/// A run, read from its directory.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Run {
-    /// The name of its directory: its id, unless somebody renamed it.
+    /// The name of its directory: its id, unless the directory was renamed.
     pub name: String,
     /// Its directory.
     pub directory: PathBuf,
-    /// What `run.json` holds. Of a run without an end, steps, epochs, seconds and metrics are those of the
-    /// last lines of `metrics.jsonl`. One that nobody [holds](super::holder) was killed.
+    /// The content of `run.json`. For a run without an end, steps, epochs, seconds and metrics come from the last
+    /// lines of `metrics.jsonl`, and the status is `killed` if the run has no [`holder`](super::holder).
     pub record: RunRecord,
 }
 
@@ -40,23 +40,23 @@ pub struct Run {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The system does not let us.
+    /// The system cannot read it.
     #[error("cannot read {}: {source}", path.display())]
     Unreadable {
-        /// What.
+        /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: Arc<io::Error>,
     },
-    /// It is not what it should be.
+    /// The file is damaged.
     #[error("{} is damaged: {why}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
-    /// It was written by a newer version.
+    /// A newer version wrote it.
     #[error("{} is of format {format}, and this version reads up to {FORMAT}; use a newer one", path.display())]
     Newer {
         /// The file.
@@ -64,7 +64,7 @@ pub enum ReadError {
         /// Its format.
         format: u64,
     },
-    /// It is a directory, and no run of ours: another tool may have made it.
+    /// The directory is no run of ours; another tool may have created it.
     #[error("{} is not a tenterhook run: it holds no run.json of ours", path.display())]
     NotARun {
         /// The directory.
@@ -82,20 +82,20 @@ pub enum ReadError {
         /// The directory.
         path: PathBuf,
     },
-    /// No run is called so.
+    /// There is no such run.
     #[error("no run is called `{wanted}`; there are: {there_are}")]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         wanted: String,
-        /// The runs there are, newest first.
+        /// The existing runs, newest first.
         there_are: String,
     },
-    /// Several runs could be meant.
+    /// Several runs match.
     #[error("`{wanted}` could be any of: {candidates}; write more of its id")]
     Ambiguous {
-        /// What was asked for.
+        /// The requested name.
         wanted: String,
-        /// The runs that fit, newest first.
+        /// The matching runs, newest first.
         candidates: String,
     },
 }
@@ -111,24 +111,24 @@ impl ReadError {
 }
 
 impl Run {
-    /// The run in this directory, or behind this link to one.
+    /// Reads the run in this directory; links are followed.
     pub fn read(directory: impl AsRef<Path>) -> Result<Run, ReadError> {
         let directory = directory.as_ref();
-        let pending = starting::pending_latest(directory).map_err(ReadError::unreadable(directory))?;
+        let pending = startup::pending_latest(directory).map_err(ReadError::unreadable(directory))?;
         let mut directory = pending.unwrap_or_else(|| directory.to_owned());
         let real = directory.canonicalize().map_err(ReadError::unreadable(&directory))?;
         let name = real.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         if directory.is_symlink() {
-            // As people write it, if the link points at a neighbour, as `latest` does.
+            // Keep the path as the user wrote it if the link leads to a neighbour, as `latest` does.
             let neighbour = directory.with_file_name(&name);
             directory = if neighbour.is_dir() { neighbour } else { real };
         }
         let path = directory.join("run.json");
         let mut record = read_record(&path)?;
         let held = || read_holder(&directory).map_err(ReadError::unreadable(&directory.join(LOCK)));
-        let nobody = record.status == RunStatus::Running && held()?.is_none();
-        if nobody {
-            // It may have written its end in between.
+        let is_dead = record.status == RunStatus::Running && held()?.is_none();
+        if is_dead {
+            // It may have written its end before it released the lock.
             record = read_record(&path)?;
         }
         if record.id.is_empty() {
@@ -136,18 +136,18 @@ impl Run {
         }
         let mut run = Run { name, directory, record };
         if run.record.status == RunStatus::Running {
-            run.catch_up()?;
-            run.record.status = if nobody { RunStatus::Killed } else { RunStatus::Running };
+            run.update_from_metrics()?;
+            run.record.status = if is_dead { RunStatus::Killed } else { RunStatus::Running };
         }
         Ok(run)
     }
 
-    /// `run.json` is written at the beginning and at the end; in between, the metrics know more. Only the last
-    /// lines are read: a long run has very many.
-    fn catch_up(&mut self) -> Result<(), ReadError> {
+    /// Updates the record of a run that has not ended from the last lines of its metrics, as `run.json` is only
+    /// written at the start and at the end.
+    fn update_from_metrics(&mut self) -> Result<(), ReadError> {
         let path = self.directory.join("metrics.jsonl");
         let record = &mut self.record;
-        for line in lines::last(&path)? {
+        for line in logs::last(&path)? {
             record.steps = record.steps.max(line.step);
             record.epochs = record.epochs.max(line.epoch + u64::from(line.epoch_end));
             record.seconds = Some(record.seconds.map_or(line.time, |seconds| seconds.max(line.time)));
@@ -156,17 +156,17 @@ impl Run {
         Ok(())
     }
 
-    /// What was logged, as curves.
+    /// The logged metrics, as curves.
     pub fn curves(&self) -> Result<Curves, ReadError> {
         Curves::read(&self.directory.join("metrics.jsonl"))
     }
 
-    /// What happened besides numbers.
-    pub fn happenings(&self) -> Result<Happenings, ReadError> {
-        Happenings::read(&self.directory.join("events.jsonl"))
+    /// The journal.
+    pub fn event_log(&self) -> Result<EventLog, ReadError> {
+        EventLog::read(&self.directory.join("events.jsonl"))
     }
 
-    /// The resolved configuration that it ran with; empty where none was written.
+    /// The resolved configuration; empty if the run has none.
     pub fn config(&self) -> Result<toml::Table, ReadError> {
         let path = self.directory.join("config.toml");
         match read_bounded_text(&path, SMALL_FILE) {
@@ -180,8 +180,8 @@ impl Run {
         }
     }
 
-    /// The checkpoints below `checkpoints/`, whole or not, in order of their path; links to them are not named.
-    pub fn checkpoints(&self) -> Result<Vec<PathBuf>, Unreadable> {
+    /// The paths of the checkpoints below `checkpoints/`, whole or not, sorted, without links to them.
+    pub fn checkpoints(&self) -> Result<Vec<PathBuf>, CheckpointError> {
         let all = crate::checkpoint::paths(&self.directory.join("checkpoints"))?;
         let mut found: Vec<_> = all
             .into_iter()
@@ -199,7 +199,7 @@ pub(super) fn read_record(path: &Path) -> Result<RunRecord, ReadError> {
     })?;
     let value: Value = serde_json::from_slice(&text).map_err(|error| ReadError::damaged(path, &error))?;
     match value.get("format").and_then(Value::as_u64) {
-        // Another tool's, which is left alone.
+        // The file of another tool.
         None => Err(ReadError::NotARun { path: path.parent().unwrap_or(path).to_owned() }),
         Some(format) if format > u64::from(FORMAT) => Err(ReadError::Newer { path: path.to_owned(), format }),
         Some(_) => serde_json::from_value(value).map_err(|error| ReadError::damaged(path, &error)),

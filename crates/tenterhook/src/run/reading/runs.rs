@@ -1,17 +1,17 @@
-//! The runs below one directory, and how one is named.
+//! The runs in a directory, and finding one by name.
 
 use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use super::{ReadError, Run};
-use crate::run::starting;
+use crate::run::startup;
 
-/// So many runs are listed in an error.
-const LISTED: usize = 6;
+/// The most runs that an error lists.
+const MAX_LISTED: usize = 6;
 
-/// The shortest name of a run that is shown, in characters.
-const SHORTEST: usize = 8;
+/// The shortest abbreviation of a run's name, in characters.
+const MIN_LENGTH: usize = 8;
 
 /// The runs below a directory.
 #[derive(Debug)]
@@ -19,13 +19,13 @@ pub struct Runs {
     directory: PathBuf,
     list: Vec<Run>,
     damaged: Vec<(String, ReadError)>,
-    /// Runs whose start was killed before `latest` pointed at them.
+    /// Runs whose start was killed before `latest` was set to them.
     pending: Vec<String>,
 }
 
 impl Runs {
-    /// The runs in subdirectories of this one. Links, such as `latest`, are not runs; neither are directories
-    /// without a `run.json`. What is damaged is kept apart.
+    /// Reads the runs in the subdirectories of this directory, and collects errors of damaged ones. Links such as
+    /// `latest` and directories without a `run.json` are not runs.
     pub fn below(directory: impl Into<PathBuf>) -> Result<Runs, ReadError> {
         let directory = directory.into();
         let entries = fs::read_dir(&directory).map_err(|error| match error.kind() {
@@ -37,8 +37,8 @@ impl Runs {
             let entry = entry.map_err(ReadError::unreadable(&directory))?;
             let path = entry.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            pending.extend(starting::pending(&path));
-            // A run that is being made has a name with a dot, and is renamed once it is whole.
+            pending.extend(startup::pending(&path));
+            // A run that is being created has a hidden name.
             if name.starts_with('.') {
                 continue;
             }
@@ -52,7 +52,7 @@ impl Runs {
             }
             match Run::read(&path) {
                 Ok(run) => runs.push(run),
-                // The second: it was removed meanwhile.
+                // `NotFound`: the run was removed meanwhile.
                 Err(ReadError::NotARun { .. }) => {}
                 Err(ReadError::Unreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => damaged.push((name, error)),
@@ -63,7 +63,7 @@ impl Runs {
         Ok(Runs { directory, list: runs, damaged, pending })
     }
 
-    /// The run that is meant: a path to a run, or what [`find`](Runs::find) finds below the directory.
+    /// Reads the run at a path, or the one that [`find`](Runs::find) finds in the directory.
     pub fn resolve(directory: &Path, wanted: &str) -> Result<Run, ReadError> {
         let path = Path::new(wanted);
         if path.join("run.json").is_file() || (wanted.contains('/') && path.exists()) {
@@ -84,15 +84,15 @@ impl Runs {
         &self.list
     }
 
-    /// What looks like a run and cannot be read, in order of name.
+    /// The errors of damaged runs, sorted by name.
     pub fn damaged(&self) -> impl Iterator<Item = &ReadError> {
         self.damaged.iter().map(|(_, error)| error)
     }
 
-    /// A run by its id or the name of its directory, by the beginning or the end of one if only one run fits,
-    /// by `latest`, or by `latest~2` for the second before it.
+    /// Finds a run by its id or the name of its directory, by the beginning or the end of one if only one run matches,
+    /// by `latest`, or by `latest~2` for the second run before it.
     pub fn find(&self, wanted: &str) -> Result<&Run, ReadError> {
-        if let Some(back) = back(wanted) {
+        if let Some(back) = steps_back(wanted) {
             return self.latest(wanted, back);
         }
         let exact = |run: &&Run| run.name == wanted || run.record.id == wanted;
@@ -103,7 +103,7 @@ impl Runs {
         match fitting[..] {
             [run] if run.name == wanted || run.record.id == wanted => Ok(run),
             [] => Err(self.not_found(wanted)),
-            // What is damaged may be what is meant.
+            // The user may mean a damaged run.
             [run] => match self.damaged_called(wanted) {
                 Some((name, error)) if name == wanted => Err(error.clone()),
                 Some((name, _)) => Err(ReadError::Ambiguous {
@@ -116,23 +116,23 @@ impl Runs {
         }
     }
 
-    /// What `latest` points at, if a run is named by its age and that is gone: the newest run is taken then.
+    /// The target of `latest` if `wanted` uses `latest` and the target is gone; then the newest run is used.
     #[must_use]
     pub fn lost_latest(directory: &Path, wanted: &str) -> Option<PathBuf> {
-        back(wanted)?;
+        steps_back(wanted)?;
         let to = directory.join(fs::read_link(directory.join("latest")).ok()?);
         (!to.exists()).then_some(to)
     }
 
-    /// The shortest end of a run's name, of eight characters or more, that finds it. Ids begin alike, as they
-    /// begin with the time; a name that somebody gave is shown whole.
+    /// The shortest end of a run's name, of eight characters or more, that finds it. (Ids begin with the time, so
+    /// they begin alike.) A name that is no id is not shortened.
     #[must_use]
     pub fn short<'a>(&self, run: &'a Run) -> &'a str {
         let name = run.name.as_str();
         if name != run.record.id || !name.is_ascii() {
             return name;
         }
-        let ends = (SHORTEST..name.len()).map(|length| &name[name.len() - length..]);
+        let ends = (MIN_LENGTH..name.len()).map(|length| &name[name.len() - length..]);
         let mut ends = ends.filter(|end| !end.starts_with('-'));
         ends.find(|end| self.find(end).is_ok_and(|found| found.name == name)).unwrap_or(name)
     }
@@ -147,8 +147,8 @@ impl Runs {
         position.and_then(|position| self.list.get(position)).ok_or_else(|| self.not_found(wanted))
     }
 
-    /// Where the run stands that `latest` points at. The link knows best, unless what it points at is gone;
-    /// what is there and cannot be read is not passed over for another run.
+    /// The index of the run that `latest` leads to; `None` if the target is gone. An unreadable target is an error,
+    /// so that no other run is used instead.
     fn linked(&self) -> Result<Option<usize>, ReadError> {
         let is_pending = |run: &Run| self.pending.contains(&run.name);
         if let Some(started) = self.list.iter().rposition(is_pending) {
@@ -185,19 +185,19 @@ impl Runs {
     }
 }
 
-/// Whether this can be the name of a directory of runs' own.
+/// Whether this is a single file name.
 fn is_name(wanted: &str) -> bool {
     let mut parts = Path::new(wanted).components();
     matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None))
 }
 
-/// Whether a name begins or ends with this.
+/// Whether a name begins or ends with `part`.
 fn is_part(part: &str, name: &str) -> bool {
     !part.is_empty() && (name.starts_with(part) || name.ends_with(part))
 }
 
-/// How far before the latest, if it is named by that.
-fn back(wanted: &str) -> Option<usize> {
+/// The number of runs before the latest, for `latest` and `latest~N`.
+fn steps_back(wanted: &str) -> Option<usize> {
     match wanted.strip_prefix("latest")? {
         "" => Some(0),
         rest => rest.strip_prefix('~')?.parse().ok(),
@@ -205,10 +205,10 @@ fn back(wanted: &str) -> Option<usize> {
 }
 
 fn listed(runs: &[&Run]) -> String {
-    let newest_first = runs.iter().rev().take(LISTED);
+    let newest_first = runs.iter().rev().take(MAX_LISTED);
     let mut names: Vec<_> = newest_first.map(|run| run.name.clone()).collect();
-    if runs.len() > LISTED {
-        names.push(format!("and {} more", runs.len() - LISTED));
+    if runs.len() > MAX_LISTED {
+        names.push(format!("and {} more", runs.len() - MAX_LISTED));
     }
     names.join(", ")
 }

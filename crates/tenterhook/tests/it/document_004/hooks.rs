@@ -5,8 +5,8 @@ use tenterhook::update::Identity;
 use tenterhook::{Gradients, HookKind, HookResult, StepOutput, Update, UpdateHook, closure, hook};
 
 use super::{Log, Times, Watch, bits, train, untouched};
+use crate::call_log::{CallLog, SharedVec};
 use crate::lab::{Lab, data, epochs, trainer};
-use crate::tape::{Seen, Tape};
 
 const WATCH: &str = "[[hooks]]\nuse = \"document::Watch\"\npoints = \"**\"\n";
 
@@ -66,7 +66,7 @@ fn forward_hook_doesnt_modify_outputs() {
 
 #[test]
 fn forward_hook_is_called_during_training_step() {
-    let order = Seen::new();
+    let order = SharedVec::new();
     let (watch, before, after) = (order.clone(), order.clone(), order.clone());
     let mut trainer = trainer(epochs(1));
     let hook = closure::on_activation("watch", move |cx| {
@@ -77,7 +77,7 @@ fn forward_hook_is_called_during_training_step() {
     trainer.add_hook(closure::on_before_forward("before", move |_| before.push("step begins"))).unwrap();
     trainer.add_hook(closure::on_before_backward("after", move |_| after.push("backward"))).unwrap();
     let inside = order.clone();
-    let mut lab = Lab::new(Toy::default(), &Tape::default()).with_step(move |lab, batch, cx| {
+    let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_step(move |lab, batch, cx| {
         inside.push("activations");
         cx.show("weight", |name| tenterhook::NamedTensors::from([(name, lab.toy.param("weight"))]));
         inside.push("loss");
@@ -88,7 +88,7 @@ fn forward_hook_is_called_during_training_step() {
 }
 
 /// Receives the gradients and leaves them as they are.
-struct Pass(Seen<Vec<f32>>);
+struct Pass(SharedVec<Vec<f32>>);
 
 #[hook]
 impl UpdateHook for Pass {
@@ -104,7 +104,7 @@ fn identity_update_hook_passes_gradients_unchanged() {
     let default: Vec<_> = trainer.list_hooks().into_iter().map(|hook| (hook.name, hook.kind)).collect();
     assert_eq!(default, [("identity".to_owned(), HookKind::Update)], "without anybody's doing");
     trainer.add_hook(Identity).unwrap();
-    let gradients = Seen::new();
+    let gradients = SharedVec::new();
     let (before, after) = (gradients.clone(), gradients.clone());
     trainer
         .add_hook(closure::on_before_optimizer_step("before", move |cx| {
@@ -123,7 +123,7 @@ fn identity_update_hook_passes_gradients_unchanged() {
     assert_eq!(bits(&toy), untouched());
 
     // One that a user writes is called with them, and passes them on just so.
-    let received = Seen::new();
+    let received = SharedVec::new();
     let mut trainer = crate::lab::trainer(epochs(1));
     trainer.add_hook(Pass(received.clone())).unwrap();
     let mut toy = Toy::default();
@@ -148,11 +148,11 @@ fn update_hook_can_transform_gradients() {
 
 #[test]
 fn update_hook_is_called_during_optimizer_step() {
-    let tape = Tape::default();
+    let call_log = CallLog::default();
     let log = Log::new();
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(Times { factor: 1.0, log: log.clone() }).unwrap();
-    let (gradients, weights, watched) = (Seen::new(), Seen::new(), log.clone());
+    let (gradients, weights, watched) = (SharedVec::new(), SharedVec::new(), log.clone());
     let (see, seen_weights) = (gradients.clone(), weights.clone());
     trainer
         .add_hook(closure::on_after_backward("backward", move |cx| {
@@ -172,7 +172,7 @@ fn update_hook_is_called_during_optimizer_step() {
             seen_weights.push(cx.params().norm().to_bits());
         }))
         .unwrap();
-    trainer.fit(&mut Lab::new(Toy::default(), &tape), &mut data(3, 0)).unwrap();
+    trainer.fit(&mut Lab::new(Toy::default(), &call_log), &mut data(3, 0)).unwrap();
     assert_eq!(gradients.take(), [true; 3]);
     let weights = weights.take();
     assert_eq!(weights.len(), 6);

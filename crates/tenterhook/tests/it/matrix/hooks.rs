@@ -1,11 +1,11 @@
 //! Hooks of every kind that record what they receive, and go wrong where they are told to.
 
-use tenterhook::hook::{Reply, reply};
+use tenterhook::hook::{EventResult, event_result};
 use tenterhook::{
     AnyHook, BoxError, Event, EventRef, Gradients, Hook, HookResult, HookSpec, Policy, State, Update,
 };
 
-use crate::tape::Tape;
+use crate::call_log::CallLog;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -43,19 +43,19 @@ pub struct Fault {
 /// What all kinds have in common.
 pub struct Faulty {
     name: String,
-    tape: Tape,
+    call_log: CallLog,
     policy: Policy,
     fault: Option<Fault>,
 }
 
 impl Faulty {
-    pub fn hook(kind: Kind, name: &str, tape: &Tape, policy: Policy, fault: Option<Fault>) -> AnyHook {
-        let faulty = Faulty { name: name.into(), tape: tape.clone(), policy, fault };
+    pub fn hook(kind: Kind, name: &str, call_log: &CallLog, policy: Policy, fault: Option<Fault>) -> AnyHook {
+        let faulty = Faulty { name: name.into(), call_log: call_log.clone(), policy, fault };
         AnyHook::new(Calls { faulty, kind })
     }
 
     fn called(&self, place: &'static str) -> Result<(), BoxError> {
-        self.tape.note(&format!("hook:{}", self.name), place)?;
+        self.call_log.note(&format!("hook:{}", self.name), place)?;
         match self.fault.filter(|fault| fault.place == place) {
             None => Ok(()),
             Some(Fault { panics: false, .. }) => Err(message(&self.name, place).into()),
@@ -93,8 +93,8 @@ impl Hook for Calls {
         let wanted = all.filter(|event| self.kind != Kind::Observer || *event != Event::Activation);
         wanted.fold(spec.policy(self.faulty.policy), HookSpec::wants)
     }
-    fn deliver(&mut self, event: EventRef<'_>) -> Reply {
-        reply(self.faulty.called(event.event().handler()))
+    fn deliver(&mut self, event: EventRef<'_>) -> EventResult {
+        event_result(self.faulty.called(event.event().handler()))
     }
     fn update(&mut self, _: &mut Gradients<'_>, _: &Update<'_>) -> HookResult {
         self.faulty.called("update")

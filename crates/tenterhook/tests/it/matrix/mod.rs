@@ -8,16 +8,16 @@ mod written;
 use std::path::{Path, PathBuf};
 
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
-use tenterhook::run::{Happening, RunDirectoryPlan, RunStatus};
+use tenterhook::run::{JournalEvent, RunDirectoryPlan, RunStatus};
 use tenterhook::toy::Toy;
 use tenterhook::{Failure, OnError, Origin, Outcome, Policy, Report, RunError, Settings};
 
 use self::hooks::{Fault, Faulty, Kind, says};
 use self::rules::{Case, Expected, Failed, Rows};
 use self::written::Written;
+use crate::call_log::{CallLog, Recorder};
 use crate::lab::{Lab, LabData, LabStrategy, data, trainer};
 use crate::run_directory::{latest, plan};
-use crate::tape::{Recorder, Tape};
 
 /// Which call brings a hook to a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,19 +92,19 @@ impl Matrix {
     }
 
     fn run(&self, call: Call, epochs: i64, (policy, fault): (Policy, Option<Fault>), root: &Path) -> Ran {
-        let tape = Tape::default();
+        let call_log = CallLog::default();
         let settings = Settings { max_epochs: Some(epochs), background_saves: false, ..Settings::default() };
-        let mut trainer = trainer(settings).with_strategy(LabStrategy::new(&tape));
+        let mut trainer = trainer(settings).with_strategy(LabStrategy::new(&call_log));
         trainer = trainer.with_run_directory(RunDirectoryPlan { for_evaluations: true, ..plan(root) });
         if call == Call::Resume {
             trainer = trainer.restoring(self.checkpoint());
         }
-        trainer.add_hook(Recorder::new("before", &tape)).unwrap();
+        trainer.add_hook(Recorder::new("before", &call_log)).unwrap();
         for (at, name) in self.faulty.iter().enumerate() {
             let policy = if self.warns_first && at == 0 { Policy::WARN } else { policy };
-            trainer.add_hook(Faulty::hook(self.kind, name, &tape, policy, fault)).unwrap();
+            trainer.add_hook(Faulty::hook(self.kind, name, &call_log, policy, fault)).unwrap();
         }
-        trainer.add_hook(Recorder::new("after", &tape)).unwrap();
+        trainer.add_hook(Recorder::new("after", &call_log)).unwrap();
         if matches!(call, Call::Saving | Call::Resume) {
             trainer.add_hook(Checkpoint::new(CheckpointOptions::default()).unwrap()).unwrap();
         }
@@ -112,13 +112,13 @@ impl Matrix {
             let policy = Policy { on_error: OnError::Disable, max_failures: 1 };
             let fault = Fault { place: FALLS_AT, panics: false };
             trainer
-                .add_hook(Faulty::hook(Kind::Observer, FALLS, &Tape::default(), policy, Some(fault)))
+                .add_hook(Faulty::hook(Kind::Observer, FALLS, &CallLog::default(), policy, Some(fault)))
                 .unwrap();
         }
         if call == Call::Failing {
-            tape.fails_at("module", "on_train_end");
+            call_log.fails_at("module", "on_train_end");
         }
-        let (mut lab, mut data) = (Lab::new(Toy::default(), &tape), LabData::new(data(2, 1), &tape));
+        let (mut lab, mut data) = (Lab::new(Toy::default(), &call_log), LabData::new(data(2, 1), &call_log));
         let result = match call {
             Call::Fit | Call::Saving | Call::Resume | Call::Failing | Call::Disabling => {
                 trainer.fit(&mut lab, &mut data)
@@ -126,7 +126,7 @@ impl Matrix {
             Call::Test => trainer.test(&mut lab, &mut data),
             Call::Predict => trainer.predict(&mut lab, &mut data).map(|(report, _)| report),
         };
-        Ran { rows: tape.rows(), result }
+        Ran { rows: call_log.rows(), result }
     }
 
     fn checkpoint(&self) -> PathBuf {
@@ -281,7 +281,7 @@ impl Matrix {
         let all: Vec<_> =
             module.into_iter().chain(falls).chain(contained).chain(aborted).chain(later).collect();
         let lines = written.failures.iter().map(|what| match what {
-            Happening::Failure { by, at, panicked, disabled, aborted, afterwards, .. } => {
+            JournalEvent::Failure { by, at, panicked, disabled, aborted, afterwards, .. } => {
                 let own = by == "module" || *by == format!("hook `{FALLS}`");
                 assert_eq!(*panicked, fault.panics && !own, "{case}");
                 let then = [(*disabled, "disabled"), (*aborted, "aborted"), (*afterwards, "afterwards")];
@@ -304,7 +304,7 @@ fn a_failure_of_one_hook_of_any_kind_in_any_event_does_what_its_policy_says() {
 }
 
 #[test]
-fn failures_of_two_hooks_in_the_same_event_are_judged_each_by_itself() {
+fn failures_of_two_hooks_in_the_same_event_follow_their_own_policies() {
     for kind in Kind::ALL {
         Matrix::new(kind, &["x", "y"]).check_all(&POLICIES);
     }
@@ -319,7 +319,7 @@ fn a_failure_that_is_contained_in_the_event_that_ends_the_run_comes_before_its_e
 }
 
 #[test]
-fn who_steers_aborts_and_who_watches_is_disabled_unless_it_says_otherwise() {
+fn by_default_a_failing_controller_aborts_and_a_failing_observer_is_disabled() {
     use tenterhook::hooks::{Scale, ScaleOptions};
     use tenterhook::{Decision, closure};
     let mut trainer = trainer(Settings::default());

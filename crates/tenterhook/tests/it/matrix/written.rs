@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tenterhook::HookInfo;
-use tenterhook::run::{Happening, Run, RunStatus};
+use tenterhook::run::{JournalEvent, Run, RunStatus};
 
 use crate::run_directory::latest;
 
@@ -12,7 +12,7 @@ use crate::run_directory::latest;
 pub struct Written {
     pub status: RunStatus,
     /// The failures of `events.jsonl`, in order.
-    pub failures: Vec<Happening>,
+    pub failures: Vec<JournalEvent>,
     /// How many `run.json` counts.
     pub counted: u64,
     /// The hooks, as `run.json` lists them.
@@ -28,11 +28,11 @@ impl Written {
             return None;
         }
         let run = Run::read(latest(root)).unwrap();
-        let entries = run.happenings().unwrap().entries;
-        let ends = entries.last().is_some_and(|entry| matches!(entry.what, Happening::End { .. }));
+        let entries = run.event_log().unwrap().entries;
+        let ends = entries.last().is_some_and(|entry| matches!(entry.what, JournalEvent::End { .. }));
         let failures = entries.into_iter().map(|entry| entry.what);
         Some(Written {
-            failures: failures.filter(|what| matches!(what, Happening::Failure { .. })).collect(),
+            failures: failures.filter(|what| matches!(what, JournalEvent::Failure { .. })).collect(),
             counted: run.record.failures.iter().map(|kind| kind.count).sum(),
             status: run.record.status,
             hooks: run.record.hooks,

@@ -1,9 +1,9 @@
 //! An observer that does everything an observer can do, at the events that a test chooses.
 
 use proptest::prelude::*;
-use tenterhook::hook::{Reply, reply};
+use tenterhook::hook::{EventResult, event_result};
 use tenterhook::{
-    AnyHook, Event, EventRef, Hook, HookResult, HookSpec, Key, Moment, Policy, closure, for_each_event,
+    AnyHook, Event, EventRef, Hook, HookResult, HookSpec, Key, Policy, RunContext, closure, for_each_event,
 };
 
 use super::Noise;
@@ -97,7 +97,7 @@ impl Busy {
         Busy(deeds)
     }
 
-    fn act(&mut self, event: Event, cx: &Moment<'_>, look: impl Fn() -> f64) -> HookResult {
+    fn act(&mut self, event: Event, cx: &RunContext<'_>, look: impl Fn() -> f64) -> HookResult {
         for (_, deed) in self.0.script.iter().filter(|(at, _)| *at == event) {
             match deed {
                 Deed::Draw(times) => (0..*times).for_each(|_| cx.log("drawn", cx.rng().uniform())),
@@ -126,7 +126,7 @@ impl Busy {
 }
 
 /// The sum of all that a moment shows.
-fn everything(cx: &Moment<'_>) -> f64 {
+fn everything(cx: &RunContext<'_>) -> f64 {
     let tensors = |tensors: tenterhook::Tensors<'_>| {
         let of = |tensor: tenterhook::Tensor<'_>| tensor.stats().mean + f64::from(tensor.to_vec()[0]);
         tensors.iter().map(of).sum::<f64>()
@@ -188,9 +188,9 @@ macro_rules! busy_hook {
                 let spec = if *reads_loss { spec.reads("train/loss") } else { spec };
                 script.iter().map(|(event, _)| *event).fold(spec, HookSpec::wants)
             }
-            fn deliver(&mut self, event: EventRef<'_>) -> Reply {
-                reply(match event {
-                    $(EventRef::$Event(cx) => self.act(Event::$Event, &cx.moment, || look!($Event cx)),)*
+            fn deliver(&mut self, event: EventRef<'_>) -> EventResult {
+                event_result(match event {
+                    $(EventRef::$Event(cx) => self.act(Event::$Event, &cx.run_cx, || look!($Event cx)),)*
                     _ => Ok(()),
                 })
             }

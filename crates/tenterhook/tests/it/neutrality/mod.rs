@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tenterhook::module::{Interval, OptimizerState, SchedulerPlan};
-use tenterhook::run::{Line, Recorder};
+use tenterhook::run::{MetricsLine, Recorder};
 use tenterhook::settings::ClipAlgorithm;
 use tenterhook::toy::Toy;
 use tenterhook::{
@@ -16,8 +16,8 @@ use tenterhook::{
     TensorMap, Update, UpdateHook, closure, hook,
 };
 
+use crate::call_log::SharedVec;
 use crate::lab::{data, trainer};
-use crate::tape::Seen;
 use sets::{Member, any_set, built_in_observers};
 use steering::{Steering, any_steering};
 
@@ -32,10 +32,10 @@ struct Ended {
 }
 
 /// Notes the module's and the trainer's numbers as they are logged.
-struct Losses(Seen<(u64, Phase, String, u64)>);
+struct Losses(SharedVec<(u64, Phase, String, u64)>);
 
 impl Recorder for Losses {
-    fn metrics(&mut self, line: &Line<'_>) -> Result<(), BoxError> {
+    fn metrics(&mut self, line: &MetricsLine<'_>) -> Result<(), BoxError> {
         for name in ["train/loss", "val/loss"] {
             if let Some(value) = line.metrics.get(name) {
                 self.0.push((line.step, line.stage, name.to_owned(), value.to_bits()));
@@ -108,7 +108,7 @@ impl Training {
     /// Trains with these observers, and whatever else it takes.
     fn run(&self, observers: impl IntoIterator<Item = AnyHook>) -> (Ended, Report) {
         let root = tempfile::tempdir().unwrap();
-        let losses = Seen::new();
+        let losses = SharedVec::new();
         // What a random gate makes of a built-in hook may be something that the plan refuses.
         let trainer = trainer(self.settings()).lenient().with_recorder(Losses(losses.clone()));
         let mut trainer = trainer.with_checkpoints_in(root.path().join("checkpoints"));
@@ -200,11 +200,11 @@ fn every_built_in_observer_at_once_in_both_directions_changes_nothing() {
 }
 
 #[test]
-fn an_observer_that_reads_the_loss_changes_nothing_for_who_decides_by_it() {
+fn an_observer_that_reads_the_loss_does_not_influence_decisions_about_it() {
     for steering in Steering::ALL {
         let training = Training { steering, log_every: 7, ..Training::full() };
         let (alone, _) = training.run([]);
-        let seen = Seen::new();
+        let seen = SharedVec::new();
         let kept = seen.clone();
         let reader = closure::on_step_end("reader", move |cx| {
             kept.push(cx.metrics().get("train/loss").is_some());
@@ -236,7 +236,7 @@ fn what_is_no_observer_would_be_noticed() {
 struct Drawing {
     name: String,
     draws: usize,
-    drawn: Seen<u64>,
+    drawn: SharedVec<u64>,
 }
 
 #[hook]
@@ -255,13 +255,13 @@ fn a_hook_that_draws_shifts_the_stream_of_no_other() {
     let training = Training { noises: 2, ..Training::full() };
     let (alone, _) = training.run([]);
     let drawn = |draws: BTreeMap<&'static str, usize>| {
-        let seen: Vec<_> = draws.keys().map(|_| Seen::new()).collect();
+        let seen: Vec<_> = draws.keys().map(|_| SharedVec::new()).collect();
         let hooks = draws.iter().zip(&seen).map(|((name, draws), drawn)| {
             AnyHook::new(Drawing { name: (*name).into(), draws: *draws, drawn: drawn.clone() })
         });
         let (ended, _) = training.run(hooks.collect::<Vec<_>>());
         assert_eq!(ended, alone, "the noise is the same");
-        draws.into_keys().zip(seen.iter().map(Seen::take)).collect::<BTreeMap<_, _>>()
+        draws.into_keys().zip(seen.iter().map(SharedVec::take)).collect::<BTreeMap<_, _>>()
     };
     let (one, both) = (drawn([("b", 3)].into()), drawn([("a", 5), ("b", 3), ("c", 1)].into()));
     assert!(one["b"].len() >= 3 * 8, "{} numbers", one["b"].len());

@@ -11,11 +11,11 @@ use tenterhook::toy::Toy;
 use tenterhook::{FromOptions, Registration, RunError, Settings, StepOutput, closure};
 
 use super::{address, exec, heartbeat, notify, settings};
+use crate::call_log::CallLog;
 use crate::clock::Hand;
 use crate::lab::{Lab, data, epochs};
 use crate::loopback::{Answer, Server};
 use crate::run_directory::{latest, recorded};
-use crate::tape::Tape;
 
 /// What came to the server: texts of messages, and statuses of heartbeats.
 fn heard(server: &Server) -> (Vec<String>, Vec<String>) {
@@ -73,7 +73,7 @@ fn a_failure() {
     trainer.add_hook(notify(3, &[]).to(address(&server))).unwrap();
     trainer.add_hook(heartbeat().to(address(&server))).unwrap();
     trainer.add_hook(exec(&ENDS, "cat >> $TENTER_RUN_DIR/told")).unwrap();
-    let mut lab = Lab::new(Toy::default(), &Tape::default()).with_step(|lab, batch, cx| {
+    let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_step(|lab, batch, cx| {
         if cx.progress().step == 2 {
             Err("out of <memory>".into())
         } else {
@@ -137,7 +137,7 @@ fn a_heart_beats_while_a_step_takes_as_long_as_it_likes() {
     trainer.add_hook(heartbeat().to(address(&server))).unwrap();
     let (other_side, beats) = (Arc::clone(&server), Arc::new(Mutex::new(0)));
     let counted = Arc::clone(&beats);
-    let mut lab = Lab::new(Toy::default(), &Tape::default()).with_step(move |lab, batch, cx| {
+    let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_step(move |lab, batch, cx| {
         let start = Instant::now();
         // The second step is not over before three hearts have beaten in it.
         let before = other_side.received().len();

@@ -15,10 +15,10 @@ use tenterhook::hooks::{
 use tenterhook::toy::Toy;
 use tenterhook::{FromOptions, Report, Settings, TimeSpan};
 
+use crate::call_log::SharedVec;
 use crate::lab::{bits, data, epochs};
 use crate::loopback::{Answer, Server};
 use crate::run_directory::{latest, recorded, run_json};
-use crate::tape::Seen;
 
 /// What must be read nowhere.
 pub const TOKEN: &str = "T0K3N-7f3a";
@@ -79,7 +79,7 @@ fn without() -> (Vec<u32>, Vec<String>) {
 
 /// Trains with everything that reaches outside, to this address, and holds it against a run without.
 fn compared(address: &Secret, retries: u32) -> Report {
-    let (root, mut toy, told) = (tempfile::tempdir().unwrap(), Toy::default(), Seen::new());
+    let (root, mut toy, told) = (tempfile::tempdir().unwrap(), Toy::default(), SharedVec::new());
     let tell = told.clone();
     let trainer = recorded(root.path(), settings());
     let mut trainer = trainer.with_notices(move |notice| tell.push(format!("{notice} {notice:?}")));

@@ -85,7 +85,7 @@ fn the_address_comes_from_the_environment_and_goes_nowhere() {
         (HOOKS, Server::nobody(TOKEN), "the connection was refused"),
         (HOOKS, format!("http://no-such-host.invalid/{TOKEN}"), "did not get to the address in `WEBHOOK`"),
         (&aborting, url(&bad), "failed: hook `notify` failed"),
-        (HOOKS, format!("htp:/{TOKEN}"), "what the environment variable `WEBHOOK` holds is no address"),
+        (HOOKS, format!("htp:/{TOKEN}"), "the environment variable `WEBHOOK` holds no valid address"),
         (&aborting, format!("htp:/{TOKEN}"), "failed: hook `notify` failed in setup"),
     ] {
         let root = tempfile::tempdir().unwrap();

@@ -9,9 +9,9 @@ use tenterhook::run::{RunDirectoryPlan, RunLock, SentByHook};
 use tenterhook::toy::Toy;
 use tenterhook::{FromOptions, RunError, closure};
 
+use crate::call_log::CallLog;
 use crate::lab::{Lab, bits, data, epochs, trainer};
 use crate::run_directory::plan;
-use crate::tape::Tape;
 
 pub const ID: &str = "the-run";
 /// What the child is to do.
@@ -76,7 +76,7 @@ impl Job {
 
     /// Trains.
     pub fn run(&self) -> Ended {
-        let lock = self.resume.then(|| RunLock::take(self.root.join("runs").join(ID)).unwrap());
+        let lock = self.resume.then(|| RunLock::acquire(self.root.join("runs").join(ID)).unwrap());
         let plan = RunDirectoryPlan { id: Some(ID.into()), resume: lock, ..plan(&self.root) };
         let mut trainer = trainer(epochs(self.epochs)).with_run_directory(plan);
         if self.resume {
@@ -97,9 +97,9 @@ impl Job {
             closure::on_save_checkpoint("carry", move |cx| cx.entries.put("ballast", &ballast).unwrap());
         trainer.add_hook(carry).unwrap();
         let (handle, end) = (trainer.interrupt_handle(), self.end);
-        let tape = Tape::default();
-        let fails = tape.clone();
-        let mut lab = Lab::new(Toy::default(), &tape).with_handler(move |place, cx| {
+        let call_log = CallLog::default();
+        let fails = call_log.clone();
+        let mut lab = Lab::new(Toy::default(), &call_log).with_handler(move |place, cx| {
             if place == "training_step" && cx.epoch() == 1 {
                 match end {
                     End::ByItself => {}
@@ -118,7 +118,8 @@ impl Job {
         Ended { bits: bits(&lab.toy), how, told, sinks: report.sinks }
     }
 
-    /// Trains in another process, with these variables, and looks for secrets in whatever it leaves.
+    /// Trains in another process, with these variables, and looks for secrets in whatever it leaves. An empty variable is
+    /// removed.
     pub fn run_with(&self, variables: &[(&str, &str)]) -> Ended {
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args(["--exact", "upload::job::does_its_job", "--nocapture"]);
@@ -129,6 +130,9 @@ impl Job {
         }
         child.envs(SECRETS).envs(variables.iter().copied());
         child.env("AWS_REGION", "us-east-1").env("NO_PROXY", "127.0.0.1");
+        for (name, _) in variables.iter().filter(|(_, value)| value.is_empty()) {
+            child.env_remove(name);
+        }
         let output = child.env(JOB, serde_json::to_string(self).unwrap()).output().unwrap();
         let said = [output.stdout, output.stderr].concat();
         let said = String::from_utf8_lossy(&said);

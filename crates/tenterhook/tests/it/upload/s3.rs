@@ -187,7 +187,7 @@ fn a_bucket_that_is_not_there_is_told_with_what_to_do() {
     place.job.hook = Some("to = \"s3://nowhere\"".into());
     let ended = place.train(moto.port);
     let said = ended.said();
-    assert!(said.contains("404 (NoSuchBucket); make the bucket, or correct `to`"), "{said}");
+    assert!(said.contains("404 (NoSuchBucket); create the bucket, or correct `to`"), "{said}");
     place.trained_as_without(&ended);
 }
 
@@ -202,6 +202,54 @@ fn credentials_that_are_refused_are_told_and_not_shown() {
     assert!(said.contains("check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"), "{said}");
     assert_eq!(ended.sink().failed, 3);
     place.trained_as_without(&ended);
+}
+
+#[test]
+fn a_destination_that_cannot_work_is_reported_without_any_checkpoint() {
+    let (Some(moto), Some(strict)) = (Moto::shared(), Moto::start(&[("INITIAL_NO_AUTH_ACTION_COUNT", "1")]))
+    else {
+        return;
+    };
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let metadata = format!("http://127.0.0.1:{closed}");
+    let none = [
+        ("AWS_ACCESS_KEY_ID", ""),
+        ("AWS_SECRET_ACCESS_KEY", ""),
+        ("AWS_SESSION_TOKEN", ""),
+        ("AWS_METADATA_ENDPOINT", &*metadata),
+    ];
+    let mut nowhere = Place::new(moto, "");
+    nowhere.job.hook = Some("to = \"s3://nowhere/some/where\"".into());
+    let cases: [(Place, u16, &[(&str, &str)], &str); 4] = [
+        (nowhere, moto.port, &[], "404 (NoSuchBucket); create the bucket, or correct `to`"),
+        (Place::new(&strict, ""), strict.port, &[], "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"),
+        (Place::new(moto, ""), moto.port, &none, "there are no credentials; set AWS_ACCESS_KEY_ID"),
+        (Place::new(moto, ""), closed, &[], "the storage cannot be reached"),
+    ];
+    for (mut place, port, variables, text) in cases {
+        place.job.checkpoint = "save_top_k = 0".into();
+        let endpoint = format!("http://127.0.0.1:{port}");
+        let variables: Vec<_> =
+            [("AWS_ENDPOINT_URL", &*endpoint)].into_iter().chain(variables.iter().copied()).collect();
+        let ended = place.job.run_with(&variables);
+        let said = ended.said();
+        assert!(said.contains("cannot upload to s3://") && said.contains(text), "{text}: {said}");
+        assert_eq!((ended.sink().sent, ended.sink().failed), (0, 0), "{said}");
+        place.trained_as_without(&ended);
+    }
+}
+
+#[test]
+fn a_destination_that_works_is_asked_once_and_nothing_is_said() {
+    let Some(moto) = Moto::shared() else { return };
+    let mut place = Place::new(moto, "");
+    place.job.checkpoint = "save_top_k = 0".into();
+    let proxy = Proxy::start(moto.port, |_| Fate::Pass);
+    let ended = place.train(proxy.port);
+    let bucket = &place.bucket.name;
+    assert_eq!(proxy.passed(), [format!("GET /{bucket}/some/where/{ID}/manifest.json")]);
+    assert!(!ended.said().contains("cannot upload"), "{}", ended.said());
+    assert!(place.there().is_empty());
 }
 
 #[test]

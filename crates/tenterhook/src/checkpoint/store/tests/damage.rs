@@ -1,4 +1,4 @@
-//! A checkpoint of which anything is cut, flipped or gone.
+//! Checkpoints with truncated, changed or missing files.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ fn two() -> (tempfile::TempDir, PathBuf) {
     save(&Faulty::never(), &root.path().join("older"), 1).unwrap();
     let newer = root.path().join("newer");
     save(&Faulty::never(), &newer, 2).unwrap();
-    point(&Faulty::never(), &root.path().join("latest"), &newer).unwrap();
+    set_link(&Faulty::never(), &root.path().join("latest"), &newer).unwrap();
     (root, newer)
 }
 
@@ -23,7 +23,7 @@ fn check(root: &Path, newer: &Path, file: &str, what: &str) {
     assert_eq!(newest.path.as_deref(), Some(&*root.join("older")), "{file} {what}");
     assert_eq!(newest.skipped, [(newer.to_owned(), error.clone())], "{file} {what}");
     let listed = list(root).unwrap().into_iter().find(|listed| listed.name == "newer").expect("it is listed");
-    assert_eq!(listed.condition, Condition::Damaged(error), "{file} {what}");
+    assert_eq!(listed.integrity, Integrity::Damaged(error), "{file} {what}");
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn every_file_cut_flipped_or_gone_is_found_and_the_one_before_is_taken() {
     let (root, newer) = two();
     assert_eq!(
         newest_whole(root.path(), OnUnreadable::Stop).unwrap(),
-        Newest { path: Some(newer.clone()), ..Newest::default() }
+        NewestCheckpoint { path: Some(newer.clone()), ..NewestCheckpoint::default() }
     );
     for file in [WEIGHTS, OPTIMIZERS, STATE, MANIFEST] {
         let path = newer.join(file);
@@ -105,8 +105,8 @@ fn another_format_is_refused_and_says_so() {
             let newest = newest_whole(root.path(), OnUnreadable::Stop).unwrap();
             assert_eq!(newest.path, Some(root.path().join("older")));
             assert_eq!(newest.skipped, [(newer.clone(), refusal.clone())]);
-            let condition = Condition::OtherFormat(refusal.clone());
-            assert!(list(root.path()).unwrap().iter().any(|listed| listed.condition == condition));
+            let integrity = Integrity::OtherFormat(refusal.clone());
+            assert!(list(root.path()).unwrap().iter().any(|listed| listed.integrity == integrity));
         };
         // With a manifest that may say other things than this program understands.
         let text = manifest::Manifest::text(format, std::collections::BTreeMap::new()).unwrap();
@@ -126,11 +126,79 @@ fn another_format_is_refused_and_says_so() {
 fn a_manifest_leads_to_no_file_elsewhere() {
     let (_root, newer) = two();
     for name in ["../older/state.json", "/etc/hostname", ".", ""] {
-        let sum = manifest::Sum { bytes: 0, blake3: String::new() };
+        let sum = manifest::FileDigest { bytes: 0, blake3: String::new() };
         let text =
             manifest::Manifest::text(FORMAT, std::iter::once((name.to_owned(), sum)).collect()).unwrap();
         fs::write(newer.join(MANIFEST), text).unwrap();
         let error = verify(&newer).unwrap_err().to_string();
         assert!(error.contains("which is no name of a file"), "{error}");
     }
+}
+
+#[test]
+fn a_damaged_checkpoint_without_a_manifest_is_set_aside_and_everything_else_stays() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("a");
+    let set_aside = || set_aside_damaged(&Faulty::never(), &path).unwrap();
+    let write = |file: &str, text: &str| fs::write(path.join(file), text).unwrap();
+    let gone = |file: &str| fs::remove_file(path.join(file)).unwrap();
+    let ways: [(&str, bool, &dyn Fn()); 13] = [
+        ("whole", false, &|| ()),
+        ("only other files are damaged", false, &|| [STATE, WEIGHTS].iter().for_each(|file| write(file, ""))),
+        ("the manifest is damaged", false, &|| {
+            let text = fs::read_to_string(path.join(MANIFEST)).unwrap();
+            write(MANIFEST, &text.replace("weights", "widgets"));
+        }),
+        ("the manifest cannot be read", false, &|| {
+            gone(MANIFEST);
+            fs::create_dir(path.join(MANIFEST)).unwrap();
+        }),
+        ("an older format without a manifest", false, &|| {
+            gone(MANIFEST);
+            write(STATE, "{\"format\": 1}");
+        }),
+        ("weights alone", false, &|| [MANIFEST, STATE].into_iter().for_each(gone)),
+        ("another program's files", false, &|| {
+            write(MANIFEST, "{\"name\": \"a web app\"}");
+            write(STATE, "{}");
+            write("index.html", "");
+        }),
+        ("a state that nothing else speaks for", false, &|| {
+            [MANIFEST, WEIGHTS, OPTIMIZERS].into_iter().for_each(gone);
+            write(STATE, "{}");
+        }),
+        ("the manifest is gone", true, &|| gone(MANIFEST)),
+        ("the manifest is cut", true, &|| write(MANIFEST, "{\n  \"format\": 3")),
+        ("only the state is left, with a note", true, &|| {
+            [MANIFEST, WEIGHTS, OPTIMIZERS].into_iter().for_each(gone);
+            write("note.txt", "why?");
+        }),
+        ("the manifest is cut and the state is gone", true, &|| {
+            write(MANIFEST, "{");
+            gone(STATE);
+        }),
+        ("everything is empty", true, &|| {
+            for file in [MANIFEST, STATE, WEIGHTS, OPTIMIZERS] {
+                write(file, "");
+            }
+        }),
+    ];
+    for (what, goes, damage) in ways {
+        save(&Faulty::never(), &path, 1).unwrap();
+        damage();
+        let files = names(&path);
+        assert_eq!(set_aside().is_some(), goes, "{what}");
+        let now = if goes { root.path().join(".a.unreadable") } else { path.clone() };
+        assert_eq!(names(&now), files, "{what}: nothing is lost");
+        fs::remove_dir_all(now).unwrap();
+        assert_eq!(names(root.path()), [""; 0], "{what}");
+    }
+    assert_eq!(set_aside(), None, "nothing is there");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let target = elsewhere.path().join("b");
+    save(&Faulty::never(), &target, 1).unwrap();
+    fs::remove_file(target.join(MANIFEST)).unwrap();
+    std::os::unix::fs::symlink(&target, &path).unwrap();
+    assert_eq!(set_aside(), None, "a link to a damaged checkpoint is replaced and not followed");
+    assert_eq!((names(elsewhere.path()).as_slice(), path.is_symlink()), (["b".to_owned()].as_slice(), true));
 }

@@ -1,4 +1,4 @@
-//! A disk that fails or a process that dies at every single operation.
+//! Failures and kills at every disk operation.
 
 use super::faulty::{EIO, ENOSPC, Fault, Faulty};
 use super::*;
@@ -69,7 +69,7 @@ fn a_save_that_fails_says_so_leaves_the_older_ones_and_can_be_tried_again() {
             }
             save(&Faulty::never(), &path, 4).expect(what);
             assert_eq!(number_of(&path), 4, "{what}");
-            tidy(&Faulty::never(), root).expect(what);
+            clean_up(&Faulty::never(), root).expect(what);
             assert_eq!(names(root), ["a", "older"], "{what}");
         });
     }
@@ -85,7 +85,7 @@ fn a_process_killed_in_a_save_leaves_the_old_or_the_new_and_no_litter_once_tidie
             if exchanges && let Some(before) = before {
                 assert!([before, 3].contains(&number_of(&path)), "{what}: at every instant one has the name");
             }
-            tidy(&Faulty::never(), root).expect(what);
+            clean_up(&Faulty::never(), root).expect(what);
             let left = if path.exists() { Some(number_of(&path)) } else { None };
             match done {
                 Ok(()) => assert_eq!(left, Some(3), "{what}"),
@@ -93,7 +93,7 @@ fn a_process_killed_in_a_save_leaves_the_old_or_the_new_and_no_litter_once_tidie
             }
             let expected: &[_] = if left.is_some() { &["a", "older"] } else { &["older"] };
             assert_eq!(names(root), expected, "{what}");
-            assert!(list(root).unwrap().iter().all(|listed| listed.condition == Condition::Whole), "{what}");
+            assert!(list(root).unwrap().iter().all(|listed| listed.integrity == Integrity::Whole), "{what}");
             let newest = if left.is_some() { "a" } else { "older" };
             assert_eq!(
                 newest_whole(root, OnUnreadable::Stop).unwrap().path,
@@ -113,9 +113,9 @@ fn a_removal_that_fails_or_is_killed_leaves_no_half_checkpoint() {
             assert!(error.starts_with("cannot remove checkpoint "), "{error}");
             let path = root.join("a");
             assert!(!path.exists() || number_of(&path) == 2, "{what}");
-            assert!(list(root).unwrap().iter().all(|listed| listed.condition == Condition::Whole), "{what}");
+            assert!(list(root).unwrap().iter().all(|listed| listed.integrity == Integrity::Whole), "{what}");
             if fault == Fault::Dies {
-                tidy(&Faulty::never(), root).expect(what);
+                clean_up(&Faulty::never(), root).expect(what);
             } else {
                 remove(&Faulty::never(), &path).expect(what);
                 assert_eq!(names(root), ["older"], "{what}: tried again");
@@ -131,15 +131,15 @@ fn a_link_leads_to_a_whole_one_whenever_switching_it_fails_or_is_killed() {
     for fault in ERRORS.into_iter().chain([Fault::Dies]) {
         let prepare = |root: &Path| {
             one_of_the_same_name(root);
-            point(&Faulty::never(), &root.join("latest"), &root.join("older")).unwrap();
+            set_link(&Faulty::never(), &root.join("latest"), &root.join("older")).unwrap();
         };
-        let act = |disk: &dyn Disk, root: &Path| point(disk, &root.join("latest"), &root.join("a"));
+        let act = |disk: &dyn Disk, root: &Path| set_link(disk, &root.join("latest"), &root.join("a"));
         at_every_operation(fault, true, &prepare, &act, &|root, done, what| {
             assert!(done.expect_err(what).starts_with("cannot link checkpoint "), "{what}");
             assert!([1, 2].contains(&number_of(&root.join("latest"))), "{what}");
-            tidy(&Faulty::never(), root).expect(what);
+            clean_up(&Faulty::never(), root).expect(what);
             assert_eq!(names(root), ["a", "latest", "older"], "{what}");
-            point(&Faulty::never(), &root.join("latest"), &root.join("a")).expect(what);
+            set_link(&Faulty::never(), &root.join("latest"), &root.join("a")).expect(what);
             assert_eq!(number_of(&root.join("latest")), 2, "{what}");
         });
     }
@@ -156,10 +156,10 @@ fn a_process_killed_while_tidying_is_no_harm_to_the_next_one() {
                 std::fs::rename(root.join(whole), root.join(left)).unwrap();
             }
         };
-        let act = |disk: &dyn Disk, root: &Path| tidy(disk, root);
+        let act = |disk: &dyn Disk, root: &Path| clean_up(disk, root);
         at_every_operation(fault, true, &prepare, &act, &|root, done, what| {
-            assert!(done.expect_err(what).starts_with("cannot tidy the checkpoints in "));
-            tidy(&Faulty::never(), root).expect(what);
+            assert!(done.expect_err(what).starts_with("cannot clean up the checkpoints in "));
+            clean_up(&Faulty::never(), root).expect(what);
             assert_eq!(names(root), ["a", "y"], "{what}");
             assert_eq!((number_of(&root.join("a")), number_of(&root.join("y"))), (2, 4), "{what}");
         });
@@ -171,7 +171,7 @@ fn a_whole_save_that_fails_can_be_tried_again_and_one_that_is_killed_is_finished
     for (fault, exchanges) in ERRORS.into_iter().map(|fault| (fault, true)).chain([(Fault::Dies, false)]) {
         let prepare = |root: &Path| {
             one_of_the_same_name(root);
-            point(&Faulty::never(), &root.join("latest"), &root.join("a")).unwrap();
+            set_link(&Faulty::never(), &root.join("latest"), &root.join("a")).unwrap();
         };
         at_every_operation(fault, exchanges, &prepare, &jobs::carry_out, &|root, done, what| {
             let (name, number) = jobs::SAVED;

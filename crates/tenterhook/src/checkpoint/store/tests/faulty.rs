@@ -1,4 +1,4 @@
-//! A disk that fails, or dies, at any operation.
+//! A disk that fails or stops at a given operation.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -87,7 +87,7 @@ impl Faulty {
     }
 }
 
-/// Takes so many bytes and no more.
+/// Accepts this number of bytes and no more.
 struct Room<'a> {
     out: &'a mut dyn Write,
     left: usize,

@@ -1,4 +1,4 @@
-//! Directories, files and links that are no checkpoints of ours, and checkpoints that cannot be read.
+//! Directories, files and links that are no checkpoints of ours, and unreadable checkpoints.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,7 +7,7 @@ use std::process::Command;
 use super::faulty::Faulty;
 use super::*;
 
-/// A directory of somebody else's, with something in it.
+/// A directory of another user, with a file in it.
 fn foreign(path: &Path) {
     fs::create_dir_all(path).unwrap();
     fs::write(path.join("thesis.txt"), "mine").unwrap();
@@ -29,7 +29,7 @@ fn only_checkpoints_and_links_are_removed_or_replaced() {
     for error in [
         remove(&disk, &at("theirs")).unwrap_err(),
         save(&disk, &at("theirs"), 2).unwrap_err(),
-        point(&disk, &at("theirs"), &at("ours")).unwrap_err(),
+        set_link(&disk, &at("theirs"), &at("ours")).unwrap_err(),
     ] {
         assert!(error.to_string().contains("a directory without the manifest of a checkpoint; move it away"));
     }
@@ -54,7 +54,7 @@ fn a_link_under_the_name_of_a_checkpoint_or_of_an_unfinished_one_is_replaced_and
         assert_eq!(number_of(&at("a")), 1, "{hidden}");
         remove(&Faulty::never(), &at("a")).unwrap();
         symlink(outside.path(), at(hidden)).unwrap();
-        tidy(&Faulty::never(), root.path()).unwrap();
+        clean_up(&Faulty::never(), root.path()).unwrap();
         remove(&Faulty::never(), &at("a")).unwrap();
         assert_eq!(names(root.path()), [""; 0], "{hidden}");
         assert_eq!(names(outside.path()), ["thesis.txt"], "{hidden}");
@@ -66,7 +66,7 @@ type Spoil = fn(&Path);
 
 #[test]
 fn a_checkpoint_that_cannot_be_read_stops_unless_it_is_skipped() {
-    // They cannot be read by root either.
+    // Not even root can read these.
     let fifo = |path: &Path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
     let circle = |path: &Path| symlink(path, path).unwrap();
     let ways: [(&str, Spoil); 8] = [
@@ -94,7 +94,7 @@ fn a_checkpoint_that_cannot_be_read_stops_unless_it_is_skipped() {
         assert_eq!(newest.skipped, [(newer.clone(), error.clone())], "{what}");
         let listed = list(root.path()).unwrap();
         let listed = listed.iter().find(|listed| listed.name == "newer").expect(what);
-        assert_eq!(listed.condition, Condition::Unreadable(error.clone()), "{what}");
+        assert_eq!(listed.integrity, Integrity::Unreadable(error.clone()), "{what}");
         assert!(largest_number(root.path()).expect(what) >= 1, "{what}");
         fs::remove_dir_all(root.path().join("older")).unwrap();
         let left = newest_whole(root.path(), OnUnreadable::Skip).expect_err("none is left").to_string();
@@ -119,6 +119,6 @@ fn a_directory_of_checkpoints_that_cannot_be_read_is_not_an_empty_one() {
         ] {
             assert!(error.to_string().starts_with(&named), "{error}");
         }
-        tidy(&Faulty::never(), directory).unwrap_err();
+        clean_up(&Faulty::never(), directory).unwrap_err();
     }
 }

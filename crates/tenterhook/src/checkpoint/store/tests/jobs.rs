@@ -1,19 +1,19 @@
-//! A whole save as the writer carries it out, and what a resume finishes of it.
+//! A whole save as the writer runs it, and its completion by a resume.
 
 use std::sync::Arc;
 
 use tenterhook_files::RelPath;
 
 use super::*;
-use crate::checkpoint::afterwards::{Afterwards, LeftOpen, Removed};
+use crate::checkpoint::post_save::{PendingPostSave, PostSave, Removals};
 use crate::checkpoint::roots::{CheckpointPath, Roots};
-use crate::checkpoint::writer::{Job, Places, Weights};
+use crate::checkpoint::writer::{SaveJob, SavePaths, Weights};
 use crate::checkpoint::{Announcement, Contents, LossesState, read_state};
-use crate::module::{OptimizerState, Saved, Snapshot};
+use crate::module::{OptimizerState, Snapshot, SnapshotData};
 use crate::run::FilePosition;
 use crate::tensors::Buffers;
 
-/// A file of the run, and the line in it that the checkpoint's mark is about.
+/// A file of the run, and the line in it that the checkpoint's position is about.
 pub const MARKED: (&str, &str) = ("metrics.jsonl", "{\"step\":30}\n");
 
 /// Where the save goes, and its number.
@@ -25,7 +25,7 @@ fn named(name: &str) -> CheckpointPath {
 
 fn contents() -> Contents {
     let length = MARKED.1.len() as u64;
-    let afterwards = Afterwards { replaces: vec![named("older"), named("a")], link: Some(named("last")) };
+    let post_save = PostSave { replaces: vec![named("older"), named("a")], link: Some(named("last")) };
     let mut state: serde_json::Value = serde_json::from_slice(&state(SAVED.1)).unwrap();
     state["metrics"] = json!(tenterhook_core::metrics::MetricsState::default());
     state["progress"] = json!(tenterhook_core::Progress::default());
@@ -40,9 +40,9 @@ fn contents() -> Contents {
         "entries": {},
         "losses": LossesState::default(),
         "board": {},
-        "streams": tenterhook_core::random::Positions::default(),
+        "streams": tenterhook_core::random::RandomPositions::default(),
         "marks": [FilePosition { file: RelPath::new(MARKED.0).unwrap(), length }],
-        "afterwards": afterwards,
+        "afterwards": post_save,
     });
     state.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
     serde_json::from_value(state).unwrap()
@@ -54,12 +54,12 @@ pub fn carry_out(disk: &dyn Disk, root: &Path) -> Result<(), BoxError> {
     let snapshot = Snapshot::new(|_| {
         let mut weights = TensorMap::default();
         weights.insert_f32("weight", [100], &[SAVED.1 as f32; 100]);
-        Ok(Saved { weights, optimizers: OptimizerState::default(), gradients: TensorMap::default() })
+        Ok(SnapshotData { weights, optimizers: OptimizerState::default(), gradients: TensorMap::default() })
     });
     let contents = contents();
-    let job = Job {
+    let job = SaveJob {
         saved: Announcement::of(&contents, named(SAVED.0), None),
-        places: Places {
+        paths: SavePaths {
             path: root.join(SAVED.0),
             replaces: vec![root.join("older"), root.join("a")],
             link: Some(root.join("last")),
@@ -72,21 +72,21 @@ pub fn carry_out(disk: &dyn Disk, root: &Path) -> Result<(), BoxError> {
         retries: false,
         hurry: Arc::default(),
     };
-    all_removed(job.carry_out(disk, &Buffers::default(), || ()).result?)
+    all_removed(job.run(disk, &Buffers::default(), || ()).result?)
 }
 
 /// What a resume does before it trains: it tidies, and finishes what the newest checkpoint leaves open.
 pub fn resume(disk: &dyn Disk, root: &Path) -> Result<(), BoxError> {
-    tidy(disk, root)?;
+    clean_up(disk, root)?;
     let newest = newest_whole(root, OnUnreadable::Stop)?.path.unwrap();
     if number_of(&newest) != SAVED.1 {
         return Ok(());
     }
-    let Contents { number, afterwards, .. } = read_state(&newest)?;
-    let left_open = LeftOpen { checkpoint: newest, number, afterwards };
-    all_removed(left_open.finish(disk, &Roots::new(None, root.to_owned(), Vec::new()))?)
+    let Contents { number, post_save, .. } = read_state(&newest)?;
+    let pending_post_save = PendingPostSave { checkpoint: newest, number, post_save };
+    all_removed(pending_post_save.finish(disk, &Roots::new(None, root.to_owned(), Vec::new()))?)
 }
 
-fn all_removed(Removed { kept, .. }: Removed) -> Result<(), BoxError> {
-    kept.into_iter().next().map_or(Ok(()), Err)
+fn all_removed(Removals { notices, .. }: Removals) -> Result<(), BoxError> {
+    notices.into_iter().next().map_or(Ok(()), |notice| Err(notice.into()))
 }

@@ -1,4 +1,4 @@
-//! What there is, and which is the newest.
+//! Listing checkpoints and finding the newest.
 
 use std::fs;
 
@@ -27,8 +27,8 @@ fn all_are_listed_with_what_they_say_the_newest_first() {
     save(&Faulty::never(), &at("broken"), 6).unwrap();
     fs::write(at("broken").join(STATE), "{").unwrap();
     fs::create_dir(at("empty")).unwrap();
-    point(&Faulty::never(), &at("latest"), &at("deep/er/b")).unwrap();
-    point(&Faulty::never(), &at("last"), &at("deep/er/b")).unwrap();
+    set_link(&Faulty::never(), &at("latest"), &at("deep/er/b")).unwrap();
+    set_link(&Faulty::never(), &at("last"), &at("deep/er/b")).unwrap();
     std::os::unix::fs::symlink("nowhere", at("dangling")).unwrap();
     let all = list(root.path()).unwrap();
     let names: Vec<_> = all.iter().map(|listed| listed.name.as_str()).collect();
@@ -39,16 +39,18 @@ fn all_are_listed_with_what_they_say_the_newest_first() {
     );
     assert_eq!(all[2].links, ["last", "latest"]);
     assert!(all.iter().enumerate().all(|(index, listed)| index == 2 || listed.links.is_empty()));
-    let about = all[2].about.clone().unwrap();
-    assert_eq!((about.number, about.step, about.epoch, about.weights_only), (2, 20, 1, false));
-    assert_eq!(about.metrics, [("val/loss".to_owned(), 0.5)].into());
-    assert!(all[0].about.as_ref().is_some_and(|about| about.weights_only && about.metrics["x"].is_nan()));
+    let summary = all[2].summary.clone().unwrap();
+    assert_eq!((summary.number, summary.step, summary.epoch, summary.weights_only), (2, 20, 1, false));
+    assert_eq!(summary.metrics, [("val/loss".to_owned(), 0.5)].into());
+    assert!(
+        all[0].summary.as_ref().is_some_and(|summary| summary.weights_only && summary.metrics["x"].is_nan())
+    );
     let files = [WEIGHTS, OPTIMIZERS, STATE, MANIFEST];
     let bytes: usize = files.iter().map(|file| fs::read(at("a").join(file)).unwrap().len()).sum();
     assert_eq!((all[3].bytes, &all[3].path), (bytes as u64, &at("a")));
-    assert!(all[..4].iter().all(|listed| listed.condition == Condition::Whole));
-    assert!(matches!(&all[4].condition, Condition::Damaged(why) if why.contains("broken/state.json")));
-    assert_eq!(all[4].about, None);
+    assert!(all[..4].iter().all(|listed| listed.integrity == Integrity::Whole));
+    assert!(matches!(&all[4].integrity, Integrity::Damaged(why) if why.contains("broken/state.json")));
+    assert_eq!(all[4].summary, None);
     assert!(list(&at("nowhere")).unwrap().is_empty());
 }
 
@@ -63,13 +65,13 @@ fn the_newest_is_the_one_with_the_largest_number_and_latest_where_none_has_any()
         save_with(&at(name), 0, &json!({ "progress": { "epoch": 0, "step": step } }));
     }
     assert_eq!(newest(), Some(at("a")), "the one with most steps");
-    point(&Faulty::never(), &at("latest"), &at("b")).unwrap();
+    set_link(&Faulty::never(), &at("latest"), &at("b")).unwrap();
     assert_eq!(newest(), Some(at("b")), "or the one that is said to be");
     save(&Faulty::never(), &at("c"), 1).unwrap();
     assert_eq!(newest(), Some(at("c")), "but not when another was written later");
     save_with(&at("d"), 2, &json!({ "weights_only": true }));
     let found = newest_whole(root.path(), OnUnreadable::Stop).unwrap();
-    assert_eq!(found, Newest { path: Some(at("c")), ..Newest::default() });
+    assert_eq!(found, NewestCheckpoint { path: Some(at("c")), ..NewestCheckpoint::default() });
     remove(&Faulty::never(), &at("b")).unwrap();
     std::os::unix::fs::symlink("/nowhere", at("mine")).unwrap();
     assert_eq!(newest(), Some(at("c")), "links to what was removed, and links of others, are passed over");
@@ -93,7 +95,7 @@ fn a_link_of_ours_that_leads_out_and_nowhere_is_a_checkpoint_that_cannot_be_read
         newest(OnUnreadable::Stop).expect_err("it may be newer");
         let found = newest(OnUnreadable::Skip).unwrap();
         assert_eq!((found.path, &found.skipped[0].0), (Some(near.clone()), &link));
-        assert!(matches!(&list(root.path()).unwrap()[1].condition, Condition::Unreadable(_)));
+        assert!(matches!(&list(root.path()).unwrap()[1].integrity, Integrity::Unreadable(_)));
         assert_eq!(paths(root.path()).unwrap(), [near], "a link is no checkpoint itself");
     }
 }
@@ -104,7 +106,7 @@ fn one_that_lies_elsewhere_is_found_by_its_link() {
     let far = elsewhere.path().canonicalize().unwrap().join("far");
     save(&Faulty::never(), &far, 7).unwrap();
     save(&Faulty::never(), &root.path().join("near"), 6).unwrap();
-    point(&Faulty::never(), &root.path().join("latest"), &far).unwrap();
+    set_link(&Faulty::never(), &root.path().join("latest"), &far).unwrap();
     assert_eq!(newest_whole(root.path(), OnUnreadable::Stop).unwrap().path, Some(far.clone()));
     let all = list(root.path()).unwrap();
     assert_eq!((all[0].path.clone(), all[0].links.clone()), (far, vec!["latest".to_owned()]));
@@ -122,7 +124,7 @@ fn a_name_that_is_replaced_all_the_while_is_never_found_damaged() {
         while !saving.is_finished() {
             let all = list(root.path()).unwrap();
             assert_eq!(all.len(), 1);
-            assert_eq!(all[0].condition, Condition::Whole);
+            assert_eq!(all[0].integrity, Integrity::Whole);
             assert_eq!(newest_whole(root.path(), OnUnreadable::Stop).unwrap().path.as_ref(), Some(&path));
         }
     });

@@ -37,8 +37,8 @@ fn save(disk: &dyn Disk, path: &Path, number: u64) -> Result<(), BoxError> {
     let optimizer = TensorMap::default();
     let state = state(number);
     let files = [
-        (WEIGHTS, Content::Tensors(&weights)),
-        (OPTIMIZERS, Content::Tensors(&optimizer)),
+        (WEIGHTS, Content::tensors(&path.join(WEIGHTS), &weights)?),
+        (OPTIMIZERS, Content::tensors(&path.join(OPTIMIZERS), &optimizer)?),
         (STATE, Content::Bytes(&state)),
     ];
     write(disk, path, &files)

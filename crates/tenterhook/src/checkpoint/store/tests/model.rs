@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::faulty::{EIO, ENOSPC, Fault, Faulty};
 use super::*;
 
-/// What somebody may do to a directory of checkpoints.
+/// An operation on a directory of checkpoints.
 #[derive(Clone, Debug)]
 enum Act {
     /// Saves under one of a few names, which may be taken; then removes those that it replaces; then switches `latest`.
@@ -50,9 +50,9 @@ fn save_and_replace(
     let path = root.join(name);
     model.entry(name).or_insert_with(|| vec![None]).push(Some(number));
     save(disk, &path, number)?;
-    // It is durable: whatever happens from here on, it must be found.
+    // It is durable, so it must be found from here on.
     model.insert(name, vec![Some(number)]);
-    point(disk, &root.join("latest"), &path)?;
+    set_link(disk, &root.join("latest"), &path)?;
     for old in replaces.iter().filter(|old| **old != name) {
         prune(disk, root, old, model)?;
     }
@@ -78,10 +78,10 @@ fn check(root: &Path, model: &mut Model) {
     let newest = NAMES.iter().filter_map(|name| Some((model[name][0]?, root.join(name)))).max();
     assert_eq!(
         newest_whole(root, OnUnreadable::Stop).unwrap(),
-        Newest { path: newest.map(|(_, path)| path), ..Newest::default() }
+        NewestCheckpoint { path: newest.map(|(_, path)| path), ..NewestCheckpoint::default() }
     );
     let listed = list(root).unwrap();
-    assert!(listed.iter().all(|listed| listed.condition == Condition::Whole), "{listed:?}");
+    assert!(listed.iter().all(|listed| listed.integrity == Integrity::Whole), "{listed:?}");
     assert_eq!(listed.len(), model.values().filter(|left| left[0].is_some()).count());
 }
 
@@ -104,7 +104,7 @@ fn play(steps: &[Step], exchanges: bool) {
                 save_and_replace(&disk, root, (*name, number), replaces, &mut model)
             }
             Act::Prune { name } => prune(&disk, root, name, &mut model),
-            Act::Tidy => tidy(&disk, root),
+            Act::Tidy => clean_up(&disk, root),
         };
         assert!(done.is_ok() || disk.has_failed(), "{done:?}");
         let killed = disk.has_failed() && matches!(fault, Some((_, Fault::Dies)));
@@ -113,12 +113,12 @@ fn play(steps: &[Step], exchanges: bool) {
         }
         if killed {
             // As the next process does before all else.
-            tidy(&Faulty::never(), root).unwrap();
+            clean_up(&Faulty::never(), root).unwrap();
             check(root, &mut model);
             assert_eq!(litter(root), [""; 0]);
         }
     }
-    tidy(&Faulty::never(), root).unwrap();
+    clean_up(&Faulty::never(), root).unwrap();
     check(root, &mut model);
     assert_eq!(litter(root), [""; 0]);
 }
@@ -127,7 +127,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_durable_is_found_again_whatever_is_saved_removed_and_killed(
+    fn durable_checkpoints_are_found_after_any_saves_removals_and_kills(
         steps in steps(), exchanges in any::<bool>(),
     ) {
         play(&steps, exchanges);

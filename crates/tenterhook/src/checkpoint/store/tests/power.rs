@@ -1,4 +1,4 @@
-//! A disk that keeps only what was synced before the power is cut.
+//! A disk that loses everything that was not synced when the power is cut.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -96,7 +96,7 @@ impl PowerCut {
     }
 
     /// The names from the root to a path.
-    fn names(&self, path: &Path) -> Vec<OsString> {
+    fn checkpoint_paths(&self, path: &Path) -> Vec<OsString> {
         let below = path.strip_prefix(&self.root).expect("the store writes below its root");
         let names = below.components().map(|part| match part {
             Component::Normal(name) => name.to_owned(),
@@ -106,7 +106,7 @@ impl PowerCut {
     }
 
     fn find(&self, state: &State, path: &Path) -> usize {
-        let names = self.names(path);
+        let names = self.checkpoint_paths(path);
         names.iter().fold(0, |node, name| match &state.nodes[node] {
             Node::Directory { now, .. } => now[name],
             _ => panic!("{} is not in a directory", path.display()),

@@ -1,16 +1,16 @@
-//! The power is cut at every single operation: what was not synced is lost, and no whole checkpoint is.
+//! Power cuts at every disk operation: writes that were not synced are lost, but no whole checkpoint.
 
 use super::power::{Persisted, PowerCut};
 use super::*;
 
 type Act<'a> = &'a dyn Fn(&dyn Disk, &Path) -> Result<(), BoxError>;
 
-/// What is found after the power came back, once it is tidied.
+/// The state after a power cut and clean-up.
 struct After {
     whole: Vec<u64>,
     newest: u64,
     latest: Option<u64>,
-    /// The file of the run that a checkpoint marks.
+    /// The file of the run that a checkpoint has a position of.
     marked: Option<String>,
     /// Whether the action had ended.
     done: bool,
@@ -24,7 +24,7 @@ fn two_checkpoints(root: &Path, exchanges: bool) -> PowerCut {
     let disk = PowerCut::new(root, exchanges);
     save(&disk, &root.join("older"), 1).unwrap();
     save(&disk, &root.join("a"), 2).unwrap();
-    point(&disk, &root.join("latest"), &root.join("a")).unwrap();
+    set_link(&disk, &root.join("latest"), &root.join("a")).unwrap();
     disk.settle();
     disk
 }
@@ -36,9 +36,9 @@ fn after(disk: &PowerCut, what: &str, check: &dyn Fn(&After)) {
         let left = tempfile::tempdir().unwrap();
         let root = left.path();
         disk.restore(root, persisted);
-        tidy(&RealDisk, root).expect(&what);
+        clean_up(&RealDisk, root).expect(&what);
         let listed = list(root).expect(&what);
-        let damaged: Vec<_> = listed.iter().filter(|listed| listed.condition != Condition::Whole).collect();
+        let damaged: Vec<_> = listed.iter().filter(|listed| listed.integrity != Integrity::Whole).collect();
         assert!(damaged.is_empty(), "{what}: {damaged:?}");
         assert!(names(root).iter().all(|name| !name.starts_with('.')), "{what}: {:?}", names(root));
         let mut whole: Vec<_> = listed.iter().map(|listed| number_of(&listed.path)).collect();
@@ -102,7 +102,7 @@ fn a_removed_checkpoint_is_whole_or_gone() {
 
 #[test]
 fn a_link_leads_to_the_old_or_the_new_one() {
-    let act = |disk: &dyn Disk, root: &Path| point(disk, &root.join("latest"), &root.join("older"));
+    let act = |disk: &dyn Disk, root: &Path| set_link(disk, &root.join("latest"), &root.join("older"));
     at_every_operation(true, &act, &|After { whole, newest, latest, done, what, .. }| {
         assert_eq!((&whole[..], *newest), (&[1, 2][..], 2), "{what}");
         assert!(*latest == Some(1) || !done && *latest == Some(2), "{what}: {latest:?}");
@@ -115,7 +115,7 @@ fn nothing_is_lost(After { whole, newest, latest, marked, what, .. }: &After) {
     assert_eq!(newest, whole.last().unwrap(), "{what}");
     assert!(latest.is_some_and(|latest| whole.contains(&latest)), "{what}: {latest:?}");
     let line = marked.as_deref() == Some(jobs::MARKED.1);
-    assert!(line || !whole.contains(&3), "{what}: the checkpoint outlives the lines that it marks");
+    assert!(line || !whole.contains(&3), "{what}: the checkpoint outlives the lines that it file_positions");
 }
 
 #[test]
@@ -142,8 +142,8 @@ fn a_resume_that_finishes_a_killed_save_loses_nothing_by_a_power_cut() {
                 return;
             }
             // What the killed process did and did not sync is still seen. Without its checkpoint nothing is left open.
-            let left_open = root.join(jobs::SAVED.0).exists();
-            disk.end_at(if left_open { cut_at } else { usize::MAX });
+            let pending_post_save = root.join(jobs::SAVED.0).exists();
+            disk.end_at(if pending_post_save { cut_at } else { usize::MAX });
             let resumed = jobs::resume(&disk, &root);
             let done = !disk.has_ended();
             assert!(!done || resumed.is_ok(), "nothing was in the way: {resumed:?}");

@@ -1,4 +1,4 @@
-//! A disk that is really full, and one that is really read-only. `.ci/run` mounts both.
+//! A full and a read-only file system, both mounted by `.ci/run`.
 
 use std::fs;
 
@@ -28,7 +28,7 @@ fn a_full_disk_is_said_to_be_full_and_what_was_there_stays() {
         assert!(error.ends_with("; make room there, or choose another directory"), "{error}");
         assert_eq!((number_of(&a), names(root.path())), (1, vec!["a".to_owned()]), "it made room again");
     }
-    // Full to the last byte by somebody else.
+    // Another program has filled the disk to the last byte.
     let filler = root.path().join("filler");
     fs::write(&filler, &large).expect_err("it does not fit");
     let error = save(&RealDisk, &b, 2).expect_err("there is no room").to_string();
@@ -45,7 +45,7 @@ fn a_read_only_disk_is_said_to_be_one() {
     let Some(root) = directory("TENTERHOOK_READ_ONLY", what) else { return };
     for (what, done) in [
         ("write checkpoint", save(&RealDisk, &root.join("a"), 1)),
-        ("link checkpoint", point(&RealDisk, &root.join("latest"), &root.join("a"))),
+        ("link checkpoint", set_link(&RealDisk, &root.join("latest"), &root.join("a"))),
     ] {
         let error = done.expect_err(what).to_string();
         assert!(error.starts_with(&format!("cannot {what} {}", root.display())), "{error}");
@@ -53,6 +53,6 @@ fn a_read_only_disk_is_said_to_be_one() {
             "Read-only file system (os error 30); let this program write there, or choose another directory";
         assert!(error.ends_with(fix), "{error}");
     }
-    tidy(&RealDisk, &root).expect("there is nothing to tidy");
-    assert_eq!(newest_whole(&root, OnUnreadable::Stop).unwrap(), Newest::default());
+    clean_up(&RealDisk, &root).expect("there is nothing to tidy");
+    assert_eq!(newest_whole(&root, OnUnreadable::Stop).unwrap(), NewestCheckpoint::default());
 }

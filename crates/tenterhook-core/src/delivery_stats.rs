@@ -1,0 +1,22 @@
+//! Statistics of what a hook handed to a worker thread.
+
+use std::time::Duration;
+
+/// How much a hook handed to a worker thread, what became of it, and what that cost the training thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeliveryStats {
+    /// Items that were handed over.
+    pub sent: u64,
+    /// Items that arrived.
+    pub delivered: u64,
+    /// Items whose delivery failed.
+    pub failed: u64,
+    /// Items that were dropped in favour of newer ones because the queue was full.
+    pub dropped: u64,
+    /// Items that were still waiting when the time to finish was over.
+    pub lost: u64,
+    /// How long training waited for room in the queue.
+    pub waited: Duration,
+    /// How long the end of the run waited for the rest.
+    pub flushed: Duration,
+}

@@ -1,0 +1,3 @@
+//! Hooks that save checkpoints.
+
+pub(crate) mod checkpoint;

@@ -1,0 +1,12 @@
+//! Hooks that send what happens in a run elsewhere: to files, services and commands.
+
+pub(crate) mod csv;
+pub(crate) mod exec;
+#[cfg(feature = "http")]
+pub(crate) mod heartbeat;
+pub(crate) mod jsonl;
+#[cfg(feature = "http")]
+pub(crate) mod notify;
+pub(crate) mod tensorboard;
+#[cfg(feature = "upload")]
+pub(crate) mod upload;

@@ -1,0 +1,103 @@
+//! The options of the activation store.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tenterhook_core::OptionError;
+
+use crate::support::activation_stage::{self, ActivationStage};
+use crate::support::byte_size::ByteSize;
+use crate::support::checks;
+use crate::support::output_path;
+use crate::support::point_filter::PointFilter;
+
+/// Where activations are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ActivationTarget {
+    /// In memory, for the training program.
+    Memory,
+    /// In files, one per batch.
+    #[default]
+    Safetensors,
+}
+
+/// The options of [`ActivationStore`](super::ActivationStore).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ActivationStoreOptions {
+    /// Patterns of the hook points to store: `*` matches within a part of a dotted name, `**` across parts.
+    #[schemars(length(min = 1))]
+    pub points: Vec<String>,
+    /// Store every n-th batch: in training counted over all epochs, in an evaluation per loader.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1))]
+    pub every_n_batches: u64,
+    /// Maximum number of batches to store, over all stages. Unset: limited by `max_bytes` only.
+    #[schemars(range(min = 1), example = 10)]
+    pub max_batches: Option<u64>,
+    /// The stages to store batches of.
+    #[serde(default = "train")]
+    #[schemars(length(min = 1))]
+    pub stages: Vec<ActivationStage>,
+    /// Where to store activations: in `memory`, for the training program, or as `safetensors` files.
+    #[serde(default)]
+    pub to: ActivationTarget,
+    /// The directory of the files. A relative path is below the run directory, or beside the checkpoints if there is
+    /// none. Below an absolute path, each run has a directory named by its id.
+    #[serde(default = "activations")]
+    #[schemars(extend("minLength" = 1))]
+    pub dir: PathBuf,
+    /// Maximum size of all stored activations: a number of bytes, or a text such as `"64 MB"` or `"1 GiB"`. A batch that
+    /// would exceed it is not stored, and the hook fails.
+    #[serde(default = "quarter_of_a_gib")]
+    pub max_bytes: ByteSize,
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn train() -> Vec<ActivationStage> {
+    vec![ActivationStage::Train]
+}
+
+fn activations() -> PathBuf {
+    "activations".into()
+}
+
+fn quarter_of_a_gib() -> ByteSize {
+    ByteSize(256 << 20)
+}
+
+impl ActivationStoreOptions {
+    /// Default options for these points.
+    pub fn of<P: Into<String>>(points: impl IntoIterator<Item = P>) -> ActivationStoreOptions {
+        ActivationStoreOptions {
+            points: points.into_iter().map(Into::into).collect(),
+            every_n_batches: one(),
+            max_batches: None,
+            stages: train(),
+            to: ActivationTarget::default(),
+            dir: activations(),
+            max_bytes: quarter_of_a_gib(),
+        }
+    }
+
+    /// Checks the options and returns the filter of hook points.
+    pub(super) fn check(&self) -> Result<PointFilter, OptionError> {
+        let fix = "name the points to store, such as [\"blocks.*.mlp\"], or [\"**\"] for all";
+        checks::filled("points", self.points.is_empty(), fix)?;
+        checks::one_or_more("every_n_batches", self.every_n_batches)?;
+        let none = |error: OptionError| error.fix("to store nothing, write `enabled = false`");
+        checks::one_or_more("max_batches", self.max_batches.unwrap_or(1)).map_err(none)?;
+        checks::one_or_more("max_bytes", self.max_bytes.0).map_err(none)?;
+        if self.dir.file_name().is_none() {
+            return Err(OptionError::new("dir", "`dir` must name a directory, such as \"activations\""));
+        }
+        output_path::check("dir", &self.dir, "activations")?;
+        activation_stage::check(&self.stages)?;
+        PointFilter::new(&self.points, true)
+    }
+}

@@ -1,0 +1,3 @@
+//! What was called, and what hooks saw.
+
+pub use tenterhook_testkit::recording::{CallLog, RecordingHook as Recorder, SharedVec};
