@@ -105,7 +105,7 @@ fn the_documented_early_stopping_waits_ten_checks_and_logs_each() {
         "one to compare with, and ten without improvement"
     );
     assert!(printed.contains("stopped by `early_stopping`") && printed.contains("in 10 checks"), "{printed}");
-    assert!(told.contains("improved to") && told.contains("no improvement"), "{told}");
+    assert!(told.contains("improved to") && told.contains("did not improve"), "{told}");
 }
 
 #[test]

@@ -271,7 +271,7 @@ fn a_run_killed_in_its_test_without_checkpoints_tests_its_final_weights() {
         let _ = fs::remove_dir_all(latest(&dir).join("checkpoints"));
         dir.run(&["resume", "latest", LONGER[0], LONGER[1]]).refused(&["no whole checkpoint", "--init-from"]);
         let said = dir.run(&[command, &["--no-test"]].concat()).succeeded().stdout;
-        assert!(said.contains("is completed after 3 epochs") && said.contains("test was cut off"), "{said}");
+        assert!(said.contains("is completed after 3 epochs") && said.contains("test was interrupted"), "{said}");
         let tested = document(dir.run(&[command, &["--json"]].concat()));
         assert_eq!(tested["metrics"]["test/loss"], before["metrics"]["test/loss"], "{tested}");
         assert_eq!(dir.lines("runs/latest/metrics.jsonl").len(), lines.len());

@@ -444,7 +444,7 @@ fn a_panic_on_a_thread_of_a_hook_is_the_hooks_own_with_the_way_to_it() {
             }
             Err(other) => panic!("{other}"),
         };
-        assert!(text.contains("Ends") && text.contains("caught"), "the way on its own thread: {text}");
+        assert!(text.contains("Ends") && text.contains("catch_panic"), "the way on its own thread: {text}");
     }
 }
 

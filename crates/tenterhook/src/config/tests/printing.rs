@@ -42,7 +42,7 @@ fn every_key_is_printed_with_its_description() {
         "\n[[schedulers]]\n# Which schedule.\nuse = \"cosine\"\nwarmup = 3\n\n[[schedulers]]\n",
         "\n[weights]\n\"class one\" = 0.5\n",
         "\n# Unique name of the hook in this run. Unset: the hook's default name.\nname = \"stop\"\n",
-        "\n# Checks without an improvement before it stops. Checks, not epochs.\npatience = 3\n",
+        "Checks, not epochs.\npatience = 3\n",
         "\n# stopping_threshold = 0.01\n",
         "\n# save_last = \"link\"\n",
         "is an error.\nmode = \"max\"\n",
