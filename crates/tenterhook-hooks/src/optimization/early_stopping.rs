@@ -251,7 +251,7 @@ fn delay(run_cx: &RunContext<'_>) -> String {
     }
 }
 
-#[hook(state = "state")]
+#[hook(state = "state", version = 2)]
 impl Controller for EarlyStopping {
     fn declare(&self, spec: HookSpec) -> HookSpec {
         let spec = spec.tier(Tier::BuiltInMonitor).policy(Policy::ABORT);

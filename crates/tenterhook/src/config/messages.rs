@@ -1,4 +1,4 @@
-//! Interleave a [`DecodeError`] into a [`Problem`] with a message and a fix.
+//! Turns a [`DecodeError`] into a [`Problem`] with a message and a fix.
 
 use tenterhook_core::plan::nearest;
 use toml::{Table, Value};

@@ -70,7 +70,6 @@ pub struct Checkpoint {
 
 /// State saved in checkpoints. Paths are relative to the hook's directory, so that none can point outside of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
 struct SavedState {
     top_k: TopK,
     last_step: u64,

@@ -166,6 +166,8 @@ impl Observer for Heartbeat {
 
     fn setup(&mut self, cx: &Setup) -> HookResult {
         self.worker.begin_call();
+        // `teardown` of an earlier call may have taken the error.
+        self.shared.has_failed.store(false, Ordering::Relaxed);
         self.endpoint.find(cx, self.options.url_env.as_deref())
     }
 

@@ -21,8 +21,8 @@ use crate::worker::{Work, WorkerContext};
 
 /// How often a running upload checks the deadline of the worker.
 const DEADLINE_CHECK: Duration = Duration::from_millis(50);
-/// The maximum timeout and number of retries of the request at the start. Uploads wait for it.
-const FIRST_REQUEST: RequestLimits = RequestLimits { timeout: Duration::from_secs(10), retries: 1 };
+/// The maximum time for the request at the start and its retry. Uploads wait for it.
+const FIRST_REQUEST: Duration = Duration::from_secs(10);
 
 /// What the worker receives.
 #[derive(Debug)]
@@ -89,8 +89,8 @@ impl Uploader {
         }
         let cannot = |why: &str| -> BoxError { format!("cannot upload to {}: {why}", self.to).into() };
         let limits = RequestLimits {
-            timeout: self.limits.timeout.min(FIRST_REQUEST.timeout),
-            retries: self.limits.retries.min(FIRST_REQUEST.retries),
+            timeout: self.limits.timeout.min(FIRST_REQUEST / 2),
+            retries: self.limits.retries.min(1),
         };
         let Connection { runtime, store, prefix } = self.connect(limits).map_err(|why| cannot(&why))?;
         let manifest = key(&prefix, &self.run, Path::new(MANIFEST));
