@@ -48,7 +48,7 @@ pub struct Logging {
     evaluation: LogPosition,
 }
 
-/// What a checkpoint keeps.
+/// State saved in checkpoints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Memory {
     training: Stopwatch,

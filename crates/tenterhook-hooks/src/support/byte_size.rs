@@ -6,7 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The units, the largest first, in capitals.
+/// The units in upper case, largest first.
 const UNITS: [(&str, u64); 9] = [
     ("TIB", 1 << 40),
     ("TB", 1_000_000_000_000),

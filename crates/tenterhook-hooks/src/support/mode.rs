@@ -72,7 +72,7 @@ fn of_part(part: &str) -> Result<Option<Mode>, Contradiction> {
         if contains(AMBIGUOUS, &word) {
             return Err(Contradiction);
         }
-        // The entropy of a policy may be better high; a cross entropy is a loss.
+        // Higher policy entropy may be better; cross entropy is a loss.
         let says = if word == "entropy" && before == "cross" { Some(Mode::Min) } else { known(&word) };
         if says.is_some() && direction.is_some() && says != direction {
             return Err(Contradiction);

@@ -18,7 +18,7 @@ fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// A batch of a hundred milliseconds, of which five are nobody's.
+/// A batch of 100 ms, of which 5 ms belong to no part.
 fn batch(rig: &mut Rig<Profiler>, number: u64, steps: bool) {
     let start = ms(100 * (number - 1));
     let progress = Progress { batches: number, total_batches: number, ..Progress::default() };

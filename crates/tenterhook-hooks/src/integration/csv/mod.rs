@@ -68,7 +68,7 @@ pub struct Csv {
     memory: Memory,
 }
 
-/// What a checkpoint keeps.
+/// State saved in checkpoints.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Memory {
     file: SinkFile<Cells>,

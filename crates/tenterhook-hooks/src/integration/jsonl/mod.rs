@@ -70,7 +70,7 @@ pub struct Jsonl {
     evaluation: LogPosition,
 }
 
-/// What a checkpoint keeps.
+/// State saved in checkpoints.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Memory {
     /// The position at the end of the open file, or that of a checkpoint until the file is opened.

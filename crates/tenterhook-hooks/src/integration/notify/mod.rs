@@ -74,7 +74,7 @@ pub struct Notify {
     worker: LazyWorker<Message>,
 }
 
-/// What a checkpoint keeps.
+/// State saved in checkpoints.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Memory {
     /// The best checkpoint that was announced, or that training resumes from.

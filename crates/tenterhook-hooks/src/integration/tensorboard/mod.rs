@@ -74,7 +74,7 @@ pub struct TensorBoard {
     now: fn() -> f64,
 }
 
-/// What a checkpoint keeps.
+/// State saved in checkpoints.
 #[derive(Default, Serialize, Deserialize)]
 struct Memory {
     file: SinkFile<Entry>,

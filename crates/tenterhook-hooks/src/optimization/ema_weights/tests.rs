@@ -16,7 +16,7 @@ fn rig(options: EmaWeightsOptions) -> Rig<EmaWeights> {
     Rig::new(EmaWeights::new(options).expect("they fit"))
 }
 
-/// A batch that completes this step and leaves this weight.
+/// A batch that completes this step, after which the weight has this value.
 fn step(rig: &mut Rig<EmaWeights>, step: u64, weight: f32) {
     let progress = Progress {
         step,

@@ -7,12 +7,12 @@ fn rig(options: LossSpikeOptions) -> Rig<LossSpike> {
     Rig::new(LossSpike::new(options).expect("they fit"))
 }
 
-/// High above 5, and more than two of them are too many.
+/// Reduces the rates after more than two losses above 5.
 fn options() -> LossSpikeOptions {
     LossSpikeOptions { threshold: 5.0, count: 2, ..LossSpikeOptions::default() }
 }
 
-/// The steps at which the rates were lowered, when these losses come one per step.
+/// The steps at which the rates are reduced, with one of these losses per step.
 fn acts(options: LossSpikeOptions, losses: &[f64]) -> Vec<u64> {
     let mut rig = rig(options);
     let steps = losses
