@@ -28,16 +28,16 @@ impl From<u64> for ConsoleOptions {
     }
 }
 
-/// Prints progress on the console: a line every n batches and one at the end of each epoch.
+/// Prints progress on the console: a line every n batches and a line at the end of each epoch.
 ///
 /// - **Fires** every `log_every_n_batches` batches at `on_train_batch_end`: epoch, batch, step, latest and average loss,
 ///   learning rate (recorded at `on_step_end`), and what the module logged for this batch; at `on_train_epoch_end`: the
-///   metrics of the epoch and its validations. An evaluation without training has one line at its end. Nothing is printed
-///   in a sanity check.
+///   metrics of the epoch and its validations. An evaluation without training prints one line at its end. Silent in a sanity
+///   check.
 /// - **Reads** the losses of the batches that it prints. The learning rate is that of the first parameter group at the last
-///   update; with several updates in one batch, all are shown. What the module logs in its own `on_train_epoch_end` comes
-///   too late for the line. **Writes** nothing.
-/// - **Cost**: a line and the read of the losses since the last line; a division on other batches.
+///   update; with several updates in one batch, all are shown. Metrics that the module logs in its own
+///   `on_train_epoch_end` come too late for the line. **Writes** nothing.
+/// - **Cost**: printing a line and reading the losses since the last line; a division in other batches.
 /// - **When it fails**: it cannot fail.
 ///
 /// ```toml
@@ -48,10 +48,10 @@ impl From<u64> for ConsoleOptions {
 #[derive(Clone, Debug)]
 pub struct Console {
     options: ConsoleOptions,
-    /// The learning rates of the updates in batch `lrs_of`, the last one with an update.
+    /// The learning rates of the updates in batch `lrs_of`, the latest batch with an update.
     lrs: Vec<f64>,
     lrs_of: u64,
-    /// Metrics logged after these marks belong to the current epoch, batch or evaluation.
+    /// Metrics logged after these positions belong to the current epoch, batch or evaluation.
     epoch: LogPosition,
     batch: LogPosition,
     evaluation: LogPosition,
@@ -117,7 +117,7 @@ impl Observer for Console {
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
         self.lrs.clear();
-        // A resumed epoch has no `on_train_epoch_start`. Marks in checkpoints would tie them to this hook.
+        // A resumed epoch has no `on_train_epoch_start`, and checkpoints hold no state of this hook.
         (self.epoch, self.batch) = (cx.metrics().log_position(), cx.metrics().log_position());
         Ok(())
     }

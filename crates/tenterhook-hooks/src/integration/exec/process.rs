@@ -1,4 +1,4 @@
-//! Runs a command until it ends, its timeout or the end of the run. Its pipes never block us.
+//! Runs a command until it ends, its timeout expires or the run ends. Its pipes never block the caller.
 
 use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -12,9 +12,9 @@ use tenterhook_core::EffectPermit;
 
 use super::process_tree::ProcessTree;
 
-/// How many bytes of standard output are kept, from its start.
+/// The number of bytes of standard output to keep, from its start.
 const STDOUT_BYTES: usize = 8 * 1024;
-/// How many bytes of standard error are kept, from its end.
+/// The number of bytes of standard error to keep, from its end.
 const STDERR_BYTES: usize = 2 * 1024;
 /// How long the pipes are read after the command has ended: background processes may hold them open.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
@@ -43,7 +43,7 @@ pub(super) fn run(
     limits: &Limits<'_>,
 ) -> Result<Output, String> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // In its own group, a Ctrl-C in the terminal does not reach it, and it can be killed with its children.
+    // In its own process group, the command does not receive Ctrl-C and can be killed with its children.
     command.process_group(0);
     let spawned = ProcessTree::spawn(&mut command);
     let (mut child, tree) = spawned.map_err(|error| format!("could not be started: {error}"))?;
@@ -120,7 +120,7 @@ enum Keep {
     Last(usize),
 }
 
-/// The bytes of a pipe that are kept.
+/// The kept part of a pipe's output.
 #[derive(Clone, Debug, Default)]
 struct Captured {
     bytes: Vec<u8>,
@@ -164,7 +164,7 @@ impl PipeReader {
         Ok(PipeReader { captured, open: Some(open) })
     }
 
-    /// What was read when the pipe is closed, or at this time.
+    /// Waits until the pipe is closed or this time is reached, and returns the output so far.
     fn read_until(self, latest: Instant) -> Captured {
         if let Some(open) = self.open {
             let _ = open.recv_timeout(latest.saturating_duration_since(Instant::now()));
@@ -179,7 +179,7 @@ mod tests {
 
     use super::*;
 
-    /// More than any of these commands takes by itself.
+    /// Longer than any of these commands takes.
     const LONG: Duration = Duration::from_mins(1);
 
     fn sh(script: &str, input: &[u8], timeout: Duration) -> Result<Output, String> {

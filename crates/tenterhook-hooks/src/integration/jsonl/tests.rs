@@ -12,7 +12,7 @@ fn jsonl(options: impl Into<JsonlOptions>) -> Jsonl {
     Jsonl::from_options(options.into()).expect("the options fit")
 }
 
-/// A rig whose run directory is this one.
+/// A rig with this run directory.
 fn rig(options: impl Into<JsonlOptions>, directory: &Path) -> Rig<Jsonl> {
     let mut rig = Rig::new(jsonl(options));
     rig.run(RunInfo { id: "r1".into(), directory: Some(directory.to_owned()), ..RunInfo::default() });
@@ -195,7 +195,7 @@ fn a_moved_run_continues_its_own_file_and_only_appends_to_a_shared_one() {
     moved.run(RunInfo { directory: Some(other.path().to_owned()), ..RunInfo::default() });
     moved.on_train_end();
     assert_eq!(events(&other.path().join("json_log.jsonl")), ["train_start", "train_end"]);
-    // Where runs have no directories of their own, what is there may be another one's.
+    // Without a run directory, an existing file may belong to another run.
     let mut beside = Rig::new(jsonl(1));
     let checkpoints = one.path().join("checkpoints");
     beside.run(RunInfo { checkpoints, ..RunInfo::default() }).on_train_start();

@@ -21,7 +21,7 @@ fn rig(options: NotifyOptions, server: &Server) -> Rig<Notify> {
     rig
 }
 
-/// What the server was told, once the hook has finished.
+/// The texts of the received messages, after the hook has finished.
 fn texts(rig: &mut Rig<Notify>, server: &Server) -> Vec<String> {
     rig.finish();
     let texts = server.received().into_iter().map(|request| {
@@ -166,7 +166,7 @@ fn the_best_checkpoint_of_a_message_is_the_last_that_was_announced() {
     let options = NotifyOptions { templates, min_interval: TimeSpan::default(), ..options(&on) };
     let mut first = rig(options.clone(), &server);
     first.on_train_end();
-    // A later save is decided, and neither durable nor announced.
+    // A later save is requested, but neither durable nor announced yet.
     let best =
         BestCheckpoint { hook: "c".into(), monitor: "val/loss".into(), score: 0.125, path: "c".into() };
     first.board().put(BEST, best);
@@ -175,7 +175,7 @@ fn the_best_checkpoint_of_a_message_is_the_last_that_was_announced() {
     let mut resumed = first.resumed(notify(options).to(Secret::new(server.url("/T0K3N"))));
     let told = texts(&mut first, &server);
     assert_eq!(told, ["0 n/a n/a", "3 0.5 a", "4 0.5 a"]);
-    // The process was killed before the next checkpoints were announced: they come in their order.
+    // The process was killed before the next checkpoints were announced: the resumed run announces them in order.
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::create_dir(directory.path().join("c")).expect("made");
     resumed.run(RunInfo { checkpoints: directory.path().into(), ..RunInfo::default() }).setup();
@@ -239,7 +239,7 @@ fn suppressed_messages_are_counted_in_the_next_and_ends_are_never_suppressed() {
     first.on_checkpoint_saved();
     first.elapsed(seconds(1)).on_checkpoint_saved();
     first.elapsed(seconds(100)).on_checkpoint_saved();
-    // What was told within the last hour is known after a resume.
+    // Messages of the last hour still count after a resume.
     let mut resumed = first.resumed(notify(options(&on)).to(Secret::new(server.url("/T0K3N"))));
     let told = texts(&mut first, &server);
     assert_eq!(told.len(), 2);

@@ -1,4 +1,4 @@
-//! An event file, which a resumed run continues.
+//! An event file that a resumed run continues.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,7 +13,7 @@ use super::{event, record};
 use crate::support::sink::{LoggedLine, Records, SinkFormat};
 use crate::worker::{Work, WorkerContext};
 
-/// How the names of event files begin.
+/// The prefix of the names of event files.
 pub(super) const PREFIX: &str = "events.out.tfevents.";
 
 /// `TFRecord` framing: a length and checksums.

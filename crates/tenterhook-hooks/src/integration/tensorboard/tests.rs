@@ -14,7 +14,7 @@ fn made(options: Value) -> TensorBoard {
     TensorBoard::from_options(options).expect("the options fit").with_clock(|| 1_700_000_000.25)
 }
 
-/// A rig whose run directory is this one.
+/// A rig with this run directory.
 fn rig(directory: &Path, options: Value) -> Rig<TensorBoard> {
     let mut rig = Rig::new(made(options));
     rig.run(RunInfo { id: "r1".into(), directory: Some(directory.to_owned()), ..RunInfo::default() });
@@ -36,7 +36,7 @@ fn only(directory: &Path) -> PathBuf {
     files[0].clone()
 }
 
-/// How many events it holds, the version's among them.
+/// The number of events in a file, including the version.
 fn count(path: &Path) -> usize {
     let bytes = std::fs::read(path).expect("it is there");
     let mut rest = bytes.as_slice();

@@ -24,7 +24,7 @@ fn said(rig: &Rig<GradientMonitor>) -> Vec<String> {
     rig.said().into_iter().map(|(_, text)| text).collect()
 }
 
-/// One whole step, at the end of which the parameters are these.
+/// Runs a step that leaves these parameters.
 fn step(rig: &mut Rig<GradientMonitor>, step: u64, after: impl Into<NamedTensors>) {
     rig.step(step - 1).on_before_optimizer_step();
     rig.on_gradient_clip();

@@ -12,7 +12,7 @@ fn options() -> PlateauDetectorOptions {
     PlateauDetectorOptions { window: 3, threshold: 0.5, ..PlateauDetectorOptions::default() }
 }
 
-/// An epoch of ten steps that ends with this value; whether there is a plateau then.
+/// Runs an epoch of ten steps that ends with this value. Returns whether the metric is on a plateau.
 fn epoch(rig: &mut Rig<PlateauDetector>, epoch: u64, value: f64) -> bool {
     let step = (epoch + 1) * 10;
     rig.metrics().set_step(step);

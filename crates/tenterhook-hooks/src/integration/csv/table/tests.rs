@@ -15,7 +15,7 @@ fn opened(path: &Path) -> io::Result<Table> {
     Table::open(ResumableFile::of(path, file)?)
 }
 
-/// A table of these rows; opened and closed once.
+/// Writes a table with these rows; opens it once.
 fn table(path: &Path, rows: &[Cells]) {
     let mut table = opened(path).expect("it opens");
     for row in rows {
@@ -70,12 +70,12 @@ fn another_kind_of_table_is_left_alone() {
     opened(directory.path()).expect_err("a directory is no table");
 }
 
-/// What may happen to a table.
+/// An operation on a table.
 #[derive(Clone, Debug)]
 enum Act {
     /// A row with these metrics, by their numbers.
     Push(Vec<(usize, f64)>),
-    /// The process is killed within the writing of a row, after so many bytes of it.
+    /// The process is killed after writing this number of bytes of a row.
     Kill(usize),
 }
 
@@ -89,7 +89,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// As text, with metrics in order of name.
+/// The rows as text, with metrics in order of name.
 fn shown(rows: &[Cells]) -> String {
     let sorted = rows.iter().map(|row| {
         let mut row = row.clone();

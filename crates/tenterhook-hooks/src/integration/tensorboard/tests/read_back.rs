@@ -1,4 +1,4 @@
-//! TensorBoard's own reader finds what was written.
+//! TensorBoard's own reader reads the written values.
 
 use std::path::Path;
 
@@ -48,7 +48,7 @@ print(json.dumps({
 
 const NOW: f64 = 1_700_000_000.25;
 
-/// As the reader shows it.
+/// Scalars as the script prints them.
 fn scalars(values: &[(u64, f64)]) -> Value {
     #[allow(clippy::cast_possible_truncation)]
     let row = |(step, value): &(u64, f64)| json!([NOW, step, (*value as f32).to_bits()]);
@@ -79,7 +79,7 @@ fn every_number_is_read_back_also_those_that_are_none() {
             rig.metric("val/loss", 0.25);
             rig.metrics().log_histogram("grad/w", spread.clone());
             rig.metrics().log_histogram("grad/v", alone.clone());
-            // There is nothing to draw.
+            // A histogram without finite values.
             rig.metrics().log_histogram("grad/nan", Histogram::of(&[f32::NAN], 5));
         }
         rig.on_log();
@@ -161,7 +161,7 @@ fn its_own_histograms_pictures_and_the_configuration_are_read_back() {
     assert_eq!(read, expected);
 }
 
-/// Reads a copy of the file for every length that its last record could be cut to.
+/// Reads copies of the file, truncated at every position within the last record.
 const CUT: &str = r#"
 import json, logging, os, sys, tempfile
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

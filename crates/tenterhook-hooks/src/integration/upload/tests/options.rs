@@ -74,7 +74,7 @@ fn a_server_without_encryption_must_be_allowed_unless_it_is_this_machine() {
     assert_eq!(open(&[elsewhere, ("AWS_ALLOW_HTTP", "true")]), Ok(()));
 }
 
-/// What is missing to upload to a place, with these variables.
+/// The reason why uploads to `to` cannot work with these variables.
 fn lack(to: &str, variables: &[(&str, &str)]) -> Option<String> {
     let text = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     let destination = Destination::parse(to).expect("a place");
@@ -115,7 +115,7 @@ fn a_directory_that_cannot_be_made_is_found_and_nothing_is_made() {
     std::fs::create_dir(&closed).expect("it is made");
     std::fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o555))
         .expect("it is ours");
-    // Root may write everywhere.
+    // Root ignores permissions.
     if !rustix::process::geteuid().is_root() {
         let error = lack(&below("closed/new"), &[]).expect("it is closed");
         assert!(error.contains("closed cannot be written to"), "{error}");
