@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_holds_losses_learning_rate_and_what_the_module_logged_in_this_batch() {
+    fn a_line_has_losses_learning_rate_and_the_metrics_of_this_batch() {
         let mut rig = Rig::new(console(1));
         rig.lr(0.001).metric("old", 7.0).on_train_epoch_start();
         rig.loss(0.25).average_loss(0.5).metric("accuracy", 0.75).metric("train/loss", 0.25);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_knows_how_long_a_run_must_be() {
+    fn the_needed_run_length_is_declared() {
         let needs =
             |every: u64| Console::from_options(every.into()).expect("it fits").spec().needs_run_length;
         assert_eq!(needs(10), [("log_every_n_batches", Cadence::Batches(10))], "the default, too");

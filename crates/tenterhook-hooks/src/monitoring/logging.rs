@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_knows_how_long_a_run_must_be() {
+    fn the_needed_run_length_is_declared() {
         assert_eq!(
             logging(1).spec().needs_run_length,
             [("log_every_n_epochs", Cadence::Epochs(1))],
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_that_prints_every_epoch_says_so() {
+    fn only_a_hook_that_prints_every_epoch_declares_it() {
         assert!(logging(1).spec().prints_epochs);
         assert!(!logging(2).spec().prints_epochs);
     }

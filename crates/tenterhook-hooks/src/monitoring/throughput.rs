@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused_by_the_name_of_the_option() {
+    fn invalid_values_are_refused_by_key() {
         let refused = |every_n_steps, smoothing| {
             let refused = Throughput::new(ThroughputOptions { every_n_steps, smoothing });
             refused.expect_err("refused").to_string()
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_knows_how_long_a_run_must_be() {
+    fn the_needed_run_length_is_declared() {
         assert_eq!(
             throughput(10, 0.9).spec().needs_run_length,
             [("every_n_steps", Cadence::Steps(10))],

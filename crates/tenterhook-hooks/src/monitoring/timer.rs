@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn training_validations_and_tests_are_measured_apart() {
+    fn training_validations_and_tests_are_measured_separately() {
         let mut rig = Rig::new(timer(TimerOptions::default()));
         rig.play(&FitScript::new(2, 4).validate(3).script());
         assert_eq!(rig.metrics().get("timer/train_s"), Some(8.0));

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_a_scheme_that_we_speak_and_a_host() {
+    fn an_address_has_a_supported_scheme_and_a_host() {
         for address in ["http://127.0.0.1:9/x?y=z", "https://hooks.example/services/T/B"] {
             assert!(is_address(&Secret::new(address)), "{address}");
         }

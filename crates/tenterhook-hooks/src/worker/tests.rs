@@ -104,7 +104,7 @@ fn failures_are_returned_and_the_worker_continues() {
     assert_eq!(seen.recv().as_deref(), Ok("7"));
     let error = worker.check().expect_err("some failed").to_string();
     assert_eq!(error, "unlucky (and 2 more since)");
-    worker.send(99).expect("that was told");
+    worker.send(99).expect("earlier failures are already returned");
     go.send(()).expect("it runs");
     let error = worker.finish().expect_err("it panicked");
     assert_eq!(error.to_string(), "its worker panicked: too many");
@@ -113,7 +113,7 @@ fn failures_are_returned_and_the_worker_continues() {
 }
 
 #[test]
-fn items_not_done_in_time_are_lost_and_reported() {
+fn items_not_processed_in_time_are_lost_and_reported() {
     let timeout =
         QueueOptions { flush_timeout: Duration::from_millis(20), ..queue(100, WhenFull::DropOldest) };
     let (mut worker, go, _seen) = numbers(timeout);
@@ -143,18 +143,18 @@ impl Work for Stubborn {
 
 #[test]
 fn a_worker_that_waits_for_a_retry_ends_at_the_deadline() {
-    let (told, tells) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let queue = QueueOptions { flush_timeout: Duration::from_millis(50), ..QueueOptions::default() };
-    let mut worker = Worker::start("stubborn", queue, Stubborn(told)).expect("it starts");
+    let mut worker = Worker::start("stubborn", queue, Stubborn(sender)).expect("it starts");
     worker.send(()).expect("nothing failed");
-    assert_eq!(tells.recv(), Ok(None), "there is no deadline yet");
-    let told = worker.finish().expect_err("it had no time").to_string();
+    assert_eq!(receiver.recv(), Ok(None), "there is no deadline yet");
+    let error = worker.finish().expect_err("it had no time").to_string();
     // The deadline interrupts the pause before the next retry.
     while worker.queue.lock().shutdown != queue::Shutdown::Done {
         std::thread::yield_now();
     }
     let later = worker.check().err().map(|error| error.to_string()).unwrap_or_default();
-    assert!((told + &later).contains("given up with Some(0ns) left"), "{later}");
+    assert!((error + &later).contains("given up with Some(0ns) left"), "{later}");
 }
 
 struct Clockwork(mpsc::Sender<&'static str>);
@@ -174,12 +174,13 @@ impl Work for Clockwork {
 
 #[test]
 fn a_worker_ticks_without_items() {
-    let (told, tells) = mpsc::channel();
-    let mut worker = Worker::start("clockwork", QueueOptions::default(), Clockwork(told)).expect("it starts");
-    assert_eq!(tells.iter().take(3).collect::<Vec<_>>(), ["tick"; 3]);
+    let (sender, receiver) = mpsc::channel();
+    let mut worker =
+        Worker::start("clockwork", QueueOptions::default(), Clockwork(sender)).expect("it starts");
+    assert_eq!(receiver.iter().take(3).collect::<Vec<_>>(), ["tick"; 3]);
     worker.send(()).expect("nothing failed");
     worker.finish().expect("nothing failed");
-    assert_eq!(tells.iter().filter(|told| *told == "taken").count(), 1);
+    assert_eq!(receiver.iter().filter(|event| *event == "taken").count(), 1);
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn a_failed_save_is_not_among_the_best() {
 }
 
 #[test]
-fn last_is_saved_every_epoch_whatever_the_best_are() {
+fn last_is_saved_every_epoch_independent_of_the_best() {
     for (toml, expected) in [
         (BEST.replace("save_top_k = 2", "save_top_k = 1"), ["1", "last", "last", "last"]),
         (BEST.replace("save_top_k = 2", "save_top_k = 0"), ["last", "last", "last", ""]),
@@ -122,7 +122,7 @@ fn every_n_epochs_without_a_monitor_keeps_all_checkpoints_by_default() {
 }
 
 #[test]
-fn after_a_resume_the_best_checkpoint_exists() {
+fn a_resumed_run_reports_an_existing_best_checkpoint() {
     let dir = tempfile::tempdir().expect("a directory");
     let run = |removed: &[&str]| RunInfo {
         checkpoints: dir.path().into(),

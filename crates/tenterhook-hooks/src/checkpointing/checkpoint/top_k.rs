@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_is_known_and_of_equals_the_newest() {
+    fn the_best_of_equal_ones_is_the_newest() {
         let mut top_k = TopK::default();
         assert_eq!(top_k.best(Mode::Min), None);
         for (name, score) in [("none", None), ("a", Some(2.0)), ("b", Some(1.0)), ("c", Some(1.0))] {

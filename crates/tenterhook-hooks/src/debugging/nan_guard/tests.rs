@@ -169,7 +169,7 @@ fn unmatched_points_are_reported_once_after_the_first_batch() {
 }
 
 #[test]
-fn a_report_tells_nan_from_infinity_and_a_batch_without_tensors_is_reported() {
+fn a_report_distinguishes_nan_from_infinity_and_a_batch_without_tensors_is_reported() {
     let root = tempfile::tempdir().expect("a directory");
     let options = NanGuardOptions { action: NanAction::Skip, ..NanGuardOptions::default() };
     let mut run = Run::new(options);
@@ -201,7 +201,7 @@ fn an_activation_of_a_step_without_a_loss_is_found() {
 }
 
 #[test]
-fn too_many_in_a_row_fail_the_run_and_a_good_step_ends_the_row() {
+fn too_many_consecutive_findings_fail_the_run_and_a_finite_step_resets_the_count() {
     for action in [NanAction::Warn, NanAction::Skip] {
         let mut run = Run::new(NanGuardOptions { max_consecutive: 2, ..undumped(action) });
         for loss in [f64::NAN, 1.0, f64::NAN] {
@@ -218,7 +218,7 @@ fn too_many_in_a_row_fail_the_run_and_a_good_step_ends_the_row() {
 }
 
 #[test]
-fn of_consecutive_findings_ten_are_reported_and_then_every_hundredth() {
+fn the_first_ten_consecutive_findings_and_then_every_hundredth_are_reported() {
     let mut run = Run::new(undumped(NanAction::Warn));
     for _ in 0..250 {
         run.batch(f64::NAN, GOOD);
@@ -348,7 +348,7 @@ fn the_activations_in_a_report_are_those_of_its_own_batch() {
 }
 
 #[test]
-fn without_a_run_directory_it_dumps_beside_the_checkpoints_and_in_a_dry_run_not_at_all() {
+fn dumps_are_beside_the_checkpoints_without_a_run_directory_and_never_in_a_dry_run() {
     let root = tempfile::tempdir().expect("a directory");
     dumped(root.path(), |info| info.directory = None);
     assert!(root.path().join("elsewhere/nan_guard/step_2/report.json").is_file());
@@ -387,7 +387,7 @@ fn at_most_max_dumps_are_written_each_in_its_own_directory() {
 }
 
 #[test]
-fn values_that_cannot_work_are_refused_with_the_key_and_the_fix() {
+fn invalid_values_are_refused_with_the_key_and_the_fix() {
     let default = NanGuardOptions::default;
     let none =
         NanGuardOptions { check_loss: false, check_gradients: false, check_activations: false, ..default() };

@@ -75,7 +75,7 @@ fn python_reads_a_row_per_line_that_was_logged() {
 }
 
 #[test]
-fn a_resumed_run_cuts_its_table_back_and_an_evaluation_does_not() {
+fn a_resumed_run_truncates_its_table_and_an_evaluation_does_not() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("metrics.csv");
     let script = script();

@@ -197,13 +197,13 @@ mod tests {
     }
 
     #[test]
-    fn a_command_gets_its_input_and_says_its_lines() {
+    fn a_command_reads_its_input_and_its_lines_are_returned() {
         assert_eq!(sh("cat; echo; echo two", b"one", LONG), lines(&["one", "two"]));
         assert_eq!(sh("true", b"", LONG), lines(&[]));
     }
 
     #[test]
-    fn one_that_fails_says_how_and_with_which_last_words() {
+    fn a_failed_command_is_an_error_with_the_end_of_its_standard_error() {
         assert_eq!(
             sh("echo no >&2; exit 3", b"", LONG),
             Err("ended with exit code 3; the end of its standard error: no".into())
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_takes_too_long_is_killed_with_all_its_children() {
+    fn a_command_is_killed_with_all_its_children_after_its_timeout() {
         let dir = tempfile::tempdir().expect("a directory");
         let script =
             format!("(sleep 2; touch {}) & echo waiting >&2; wait", dir.path().join("alive").display());
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_still_there_when_all_is_over_is_killed() {
+    fn a_running_command_is_killed_at_the_end_of_the_run() {
         let mut command = Command::new("sleep");
         command.arg("50");
         let error = run(outside(), command, Vec::new(), &Limits { timeout: LONG, is_cancelled: &|| true })

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn other_commands_with_their_orphans_and_other_children_live_on() {
+    fn other_commands_with_their_orphans_and_other_children_are_not_killed() {
         let (mut other, others, ids) = ids_of("(env -i setsid sleep 100 & echo $!); sleep 100", 1);
         let stop = AtomicBool::new(false);
         let mut children = Vec::new();

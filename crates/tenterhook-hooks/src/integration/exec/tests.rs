@@ -64,7 +64,7 @@ fn a_command_reads_the_event_and_its_fields() {
 }
 
 #[test]
-fn every_event_that_is_not_of_a_batch_can_be_chosen_and_no_other() {
+fn all_events_outside_of_batches_can_be_selected_and_no_others() {
     let dir = tempfile::tempdir().expect("a directory");
     let names: Vec<_> = EVENTS.iter().map(|event| event.handler()).collect();
     let mut rig = rig(exec(&names, APPEND_EVENT), dir.path());
@@ -115,7 +115,7 @@ fn the_environment_names_the_event_and_the_output_is_reported() {
 }
 
 #[test]
-fn a_command_that_fails_is_a_failure_with_its_last_words() {
+fn a_failed_command_is_reported_with_the_end_of_its_standard_error() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut rig = rig(exec(&["on_train_end"], "echo no such luck >&2; exit 7"), dir.path());
     rig.on_train_end();
@@ -127,7 +127,7 @@ fn a_command_that_fails_is_a_failure_with_its_last_words() {
 }
 
 #[test]
-fn one_that_takes_too_long_is_killed_by_its_timeout_or_by_the_end_of_the_run() {
+fn a_slow_command_is_killed_by_its_timeout_or_by_the_end_of_the_run() {
     let dir = tempfile::tempdir().expect("a directory");
     let of = |timeout, flush_timeout| {
         let [timeout, flush_timeout] = [timeout, flush_timeout].map(TimeSpan::from_secs);

@@ -38,7 +38,7 @@ fn until(happened: impl Fn() -> bool) {
 }
 
 #[test]
-fn there_are_heartbeats_at_the_start_by_the_clock_and_at_the_end() {
+fn heartbeats_are_sent_at_the_start_at_intervals_and_at_the_end() {
     let (server, dir) = (Server::start(&[Answer::Status(200)]), tempfile::tempdir().expect("a directory"));
     let options =
         HeartbeatOptions { interval: TimeSpan::from_secs(1), file: Some("beat.json".into()), ..options() };
@@ -79,7 +79,7 @@ fn a_failure_uses_the_suffix_of_the_address() {
         rig.outcome(Outcome::Failed { error: "no data".into() }).teardown();
         rig.finish();
         let beats = beats(&server);
-        let (line, beat) = beats.last().expect("it is told");
+        let (line, beat) = beats.last().expect("it is sent");
         assert_eq!((line.as_str(), &beat["status"]), (expected, &"failed".into()));
     }
 }

@@ -136,7 +136,7 @@ fn nothing_is_written_in_a_dry_run_a_sanity_check_or_a_missing_directory() {
 }
 
 #[test]
-fn a_resumed_run_cuts_its_file_back_and_an_evaluation_does_not() {
+fn a_resumed_run_truncates_its_file_and_an_evaluation_does_not() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("json_log.jsonl");
     let script = FitScript::new(1, 4).script();
@@ -174,7 +174,7 @@ fn lines_missing_before_the_checkpoint_are_reported() {
 }
 
 #[test]
-fn a_run_that_begins_again_in_its_own_directory_leaves_nothing_of_its_first_attempt() {
+fn a_restarted_run_overwrites_the_file_of_its_first_attempt() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("json_log.jsonl");
     let script = FitScript::new(1, 4).script();
@@ -225,7 +225,7 @@ fn invalid_options_are_refused_by_name() {
 }
 
 #[test]
-fn a_file_is_of_one_hook_alone_and_the_plan_knows_how_long_a_run_must_be() {
+fn a_file_is_of_one_hook_alone_and_the_needed_run_length_is_declared() {
     let access = |log_every_n_batches, path: &str| {
         Jsonl::from_options(JsonlOptions { log_every_n_batches, path: path.into() }).expect("it fits").spec()
     };

@@ -135,7 +135,7 @@ fn nothing_is_written_in_a_dry_run_a_sanity_check_or_a_missing_directory() {
 }
 
 #[test]
-fn events_that_its_options_do_not_need_are_left_to_others() {
+fn only_events_that_the_options_need_are_wanted() {
     let wanted = |options: Value| {
         let hook = made(options);
         let events = [Event::Log, Event::TrainBatchStart, Event::BeforeOptimizerStep, Event::StepEnd];
@@ -208,7 +208,7 @@ fn invalid_options_are_refused_by_name() {
 }
 
 #[test]
-fn a_directory_is_of_one_hook_alone_and_the_plan_knows_how_long_a_run_must_be() {
+fn a_directory_is_of_one_hook_alone_and_the_needed_run_length_is_declared() {
     let access = |options: Value| made(options).spec();
     assert_eq!(access(json!({ "dir": "a" })).claims, access(json!({ "dir": "./a" })).claims);
     assert_ne!(access(json!({ "dir": "a" })).claims, access(json!({ "dir": "b" })).claims);

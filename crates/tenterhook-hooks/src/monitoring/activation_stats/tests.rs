@@ -194,7 +194,7 @@ fn an_empty_tensor_has_no_statistics() {
 }
 
 #[test]
-fn the_plan_knows_the_log_frequency_set_or_default() {
+fn the_log_frequency_is_declared_as_the_needed_run_length() {
     for log_frequency in [50, ActivationStatsOptions::default().log_frequency] {
         let access = hook(ActivationStatsOptions { log_frequency, ..every_step() }).spec();
         assert_eq!(access.every, [Cadence::Steps(log_frequency)]);

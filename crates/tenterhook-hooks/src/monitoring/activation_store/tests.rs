@@ -293,7 +293,7 @@ fn all_tensors_of_a_point_are_stored_and_sizes_are_in_the_plural() {
 }
 
 #[test]
-fn only_a_full_disk_is_told_to_make_room() {
+fn only_the_error_of_a_full_disk_suggests_making_room() {
     let root = tempfile::tempdir().expect("a directory");
     std::fs::write(root.path().join("activations"), "in the way").expect("it writes");
     let mut rig = rig_in(root.path(), of(&["x"]));

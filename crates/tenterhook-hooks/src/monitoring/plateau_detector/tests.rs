@@ -136,7 +136,7 @@ fn a_resumed_run_finds_and_reports_the_same() {
 }
 
 #[test]
-fn values_that_cannot_work_are_refused_by_their_keys() {
+fn invalid_values_are_refused_by_key() {
     for (options, begins) in [
         (PlateauDetectorOptions { monitor: String::new(), ..options() }, "`monitor` is empty"),
         (PlateauDetectorOptions { window: 1, ..options() }, "`window` must be 2"),

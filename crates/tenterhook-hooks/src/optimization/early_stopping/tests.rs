@@ -102,7 +102,7 @@ fn the_direction_is_set_or_inferred_from_the_name() {
 }
 
 #[test]
-fn values_that_cannot_work_are_refused_by_their_keys() {
+fn invalid_values_are_refused_by_key() {
     let refused = |options| EarlyStopping::new(options).expect_err("refused").to_string();
     for (options, begins) in [
         (EarlyStoppingOptions::of("score"), "`mode` must be set for the `monitor` \"score\""),

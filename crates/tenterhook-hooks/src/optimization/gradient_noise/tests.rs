@@ -66,7 +66,7 @@ fn only_selected_gradients_get_noise_and_draw_numbers() {
 }
 
 #[test]
-fn every_step_has_its_own_noise_and_a_seed_has_the_same_again() {
+fn every_step_has_different_noise_and_a_seed_reproduces_it() {
     let (mut one, mut other) = (rig(GradientNoiseOptions::of(1.0)), rig(GradientNoiseOptions::of(1.0)));
     let noises = [noise(&mut one), noise(&mut one)];
     assert_ne!(noises[0], noises[1]);

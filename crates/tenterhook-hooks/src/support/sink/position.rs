@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn records_sent_before_the_checkpoint_stay_and_nothing_else() {
+    fn only_records_sent_before_the_checkpoint_are_kept() {
         let until = position(0, 0, 3, 2.0);
         assert_eq!(kept(&until, &[1.0, 2.0, 2.0, 2.0, 3.0]), 3, "equal times: by number");
         assert_eq!(kept(&until, &[1.0, 2.0, 3.0, 4.0]), 2, "one had been dropped");

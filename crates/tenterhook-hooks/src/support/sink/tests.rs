@@ -97,7 +97,7 @@ fn play<H: Hook>(rig: &mut Rig<H>, directory: &Path, script: &[ScriptEntry]) {
 }
 
 /// The directory of an uninterrupted run.
-fn untouched<H: Hook>(hook: H) -> tempfile::TempDir {
+fn uninterrupted<H: Hook>(hook: H) -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     let mut rig = rig(hook, directory.path());
     play(&mut rig, directory.path(), &script());
@@ -163,7 +163,7 @@ fn killed_while_the_worker_lags<H: Hook>(
 #[test]
 fn a_table_whose_worker_lagged_at_a_kill_has_every_row() {
     let (directory, said) = killed_while_the_worker_lags(csv, rows);
-    assert_eq!(rows(directory.path()), rows(untouched(csv()).path()));
+    assert_eq!(rows(directory.path()), rows(uninterrupted(csv()).path()));
     assert_eq!(said, ["restored 3 rows of metrics.csv from metrics.jsonl"]);
     let Some(python) = python::with("csv") else { return };
     let script = "import csv, json, sys\nprint(json.dumps([[int(row['step']), float(row['train/loss'])] \
@@ -178,7 +178,7 @@ fn a_table_whose_worker_lagged_at_a_kill_has_every_row() {
 #[test]
 fn an_event_file_whose_worker_lagged_at_a_kill_has_every_line() {
     let (directory, said) = killed_while_the_worker_lags(|| tensorboard(json!({})), events);
-    assert_eq!(events(directory.path()), events(untouched(tensorboard(json!({}))).path()));
+    assert_eq!(events(directory.path()), events(uninterrupted(tensorboard(json!({}))).path()));
     let file = event_file(directory.path());
     let name = file.file_name().expect("a name").to_string_lossy().into_owned();
     assert_eq!(said, [format!("restored 3 events of {name} from metrics.jsonl")]);
@@ -195,7 +195,7 @@ fn an_event_file_whose_worker_lagged_at_a_kill_has_every_line() {
 fn own_entries_that_are_missing_are_reported() {
     let options = json!({ "histograms": ["weights"], "histogram_every_n_steps": 1 });
     let (directory, said) = killed_while_the_worker_lags(|| tensorboard(options.clone()), events);
-    let whole = events(untouched(tensorboard(options.clone())).path());
+    let whole = events(uninterrupted(tensorboard(options.clone())).path());
     assert_eq!(events(directory.path()).len(), whole.len() - 3);
     assert_eq!(said.len(), 2, "{said:?}");
     assert!(said[1].starts_with("3 events of "), "{said:?}");
@@ -208,7 +208,7 @@ fn any_damage<H: Hook>(
     file: impl Fn(&Path) -> PathBuf,
     contents: impl Fn(&Path) -> Vec<String>,
 ) {
-    let whole = untouched(make());
+    let whole = uninterrupted(make());
     let expected = contents(whole.path());
     let checkpoint = tempfile::tempdir().expect("a directory");
     let mut first = rig(make(), checkpoint.path());
@@ -257,9 +257,9 @@ fn an_event_file_is_restored_whatever_is_left_of_it() {
 }
 
 #[test]
-fn a_sink_that_did_not_receive_every_line_is_not_filled_up() {
+fn lines_that_a_sink_did_not_receive_are_not_restored() {
     let make = || csv().every("2 steps").expect("a cadence");
-    let whole = untouched(make());
+    let whole = uninterrupted(make());
     let expected = rows(whole.path());
     assert_eq!(expected.len(), 7, "every second line");
     let checkpoint = tempfile::tempdir().expect("a directory");

@@ -60,7 +60,7 @@ fn the_columns_of_a_table_are_those_of_its_rows() {
 }
 
 #[test]
-fn another_kind_of_table_is_left_alone() {
+fn a_table_of_another_format_is_not_modified() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("t.csv");
     fs::write(&path, "name,age\nme,7\n").expect("it is written");
@@ -103,7 +103,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_row_is_lost_whatever_columns_come_and_go(acts in proptest::collection::vec(act(), 0..40)) {
+    fn no_row_is_lost_when_columns_are_added(acts in proptest::collection::vec(act(), 0..40)) {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("t.csv");
         let mut table = opened(&path).expect("it is made");

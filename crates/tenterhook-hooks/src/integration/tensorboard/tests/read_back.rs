@@ -66,7 +66,7 @@ fn histogram(step: u64, Histogram { edges, counts, .. }: &Histogram) -> Value {
 }
 
 #[test]
-fn every_number_is_read_back_also_those_that_are_none() {
+fn all_numbers_are_read_back_including_non_finite_ones() {
     let Some(python) = python::with(MODULES) else { return };
     let dir = tempfile::tempdir().expect("a directory");
     let mut rig = rig(dir.path(), json!({}));
@@ -112,7 +112,7 @@ fn step(rig: &mut Rig<TensorBoard>, step: u64) {
 }
 
 #[test]
-fn its_own_histograms_pictures_and_the_configuration_are_read_back() {
+fn own_histograms_images_and_the_configuration_are_read_back() {
     let Some(python) = python::with(MODULES) else { return };
     let dir = tempfile::tempdir().expect("a directory");
     let options = json!({ "histograms": ["gradients", "weights"], "histogram_every_n_steps": 2, "histogram_bins": 3,
@@ -180,7 +180,7 @@ print(json.dumps(found))
 "#;
 
 #[test]
-fn a_file_that_was_cut_anywhere_in_its_last_record_is_readable_up_to_there() {
+fn a_file_truncated_within_its_last_record_is_readable_up_to_it() {
     let Some(python) = python::with(MODULES) else { return };
     let dir = tempfile::tempdir().expect("a directory");
     let mut rig = rig(dir.path(), json!({}));

@@ -239,7 +239,7 @@ fn without_permission_to_read_the_manifest_is_deleted_first() {
 }
 
 #[test]
-fn keys_are_the_names_as_they_are() {
+fn keys_are_the_unescaped_names() {
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), SMALL);
     let store = undisturbed();

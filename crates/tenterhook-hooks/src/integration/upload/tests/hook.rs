@@ -120,7 +120,7 @@ fn broken_server() -> crate::integration::upload::destination::Variables {
 
 #[cfg(feature = "http")]
 #[test]
-fn a_destination_that_cannot_work_is_reported_before_the_first_checkpoint() {
+fn an_unusable_destination_is_reported_before_the_first_checkpoint() {
     let mut hook = Upload::from_options(UploadOptions::to("s3://bucket")).expect("they are fine");
     hook.environment = broken_server;
     let mut rig = Rig::new(hook);

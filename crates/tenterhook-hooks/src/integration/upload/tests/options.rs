@@ -84,7 +84,7 @@ fn lack(to: &str, variables: &[(&str, &str)]) -> Option<String> {
 }
 
 #[test]
-fn half_of_the_credentials_an_impossible_bucket_or_server_are_found_without_a_request() {
+fn half_of_the_credentials_and_invalid_buckets_or_servers_are_found_without_a_request() {
     let lacks = |to: &str, variables: &[(&str, &str)]| lack(to, variables).expect(to);
     let error = lacks("s3://bucket", &[("AWS_SECRET_ACCESS_KEY", "hush")]);
     assert_eq!(error, "AWS_SECRET_ACCESS_KEY is set and AWS_ACCESS_KEY_ID is not; set it in the environment");
@@ -101,7 +101,7 @@ fn half_of_the_credentials_an_impossible_bucket_or_server_are_found_without_a_re
 }
 
 #[test]
-fn a_directory_that_cannot_be_made_is_found_and_nothing_is_made() {
+fn an_unwritable_directory_is_found_without_creating_anything() {
     let directory = tempfile::tempdir().expect("a directory");
     let root = directory.path();
     std::fs::write(root.join("file"), "").expect("it is written");
@@ -123,7 +123,7 @@ fn a_directory_that_cannot_be_made_is_found_and_nothing_is_made() {
 }
 
 #[test]
-fn times_and_sizes_that_cannot_be_are_refused_by_their_key() {
+fn invalid_times_and_sizes_are_refused_by_key() {
     let refused = |change: fn(&mut UploadOptions)| {
         let mut options = UploadOptions::to("backup");
         change(&mut options);
