@@ -31,7 +31,7 @@ impl From<u64> for ConsoleOptions {
 /// Prints progress on the console: a line every n batches and a line at the end of each epoch.
 ///
 /// - **Fires** every `log_every_n_batches` batches at `on_train_batch_end`: epoch, batch, step, latest and average loss,
-///   learning rate (recorded at `on_step_end`), and what the module logged for this batch; at `on_train_epoch_end`: the
+///   learning rate (recorded at `on_step_end`), and the metrics that the module logged for this batch; at `on_train_epoch_end`: the
 ///   metrics of the epoch and its validations. An evaluation without training prints one line at its end. Silent in a sanity
 ///   check.
 /// - **Reads** the losses of the batches that it prints. The learning rate is that of the first parameter group at the last

@@ -80,7 +80,7 @@ impl From<ByteSize> for String {
     }
 }
 
-/// A size as it is written in a configuration.
+/// The forms of a size in a configuration.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a number of bytes such as 1048576, \"64 MB\" or \"1 GiB\"")]
 enum NumberOrText {

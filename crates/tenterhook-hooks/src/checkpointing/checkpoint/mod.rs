@@ -146,7 +146,7 @@ impl Checkpoint {
         Ok(requests(saves))
     }
 
-    /// Saves now, whatever the interval.
+    /// Saves now, regardless of the interval.
     fn save_now(&mut self, run_cx: &RunContext<'_>) -> HookResult<Decision> {
         let mut saves = Vec::new();
         self.save_best(run_cx, &mut saves)?;

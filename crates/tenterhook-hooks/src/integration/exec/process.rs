@@ -35,7 +35,7 @@ pub(super) struct Limits<'a> {
     pub(super) is_cancelled: &'a dyn Fn() -> bool,
 }
 
-/// Runs a command with this standard input. The error says what went wrong, without the command.
+/// Runs a command with this standard input. The error describes the failure, without the command.
 pub(super) fn run(
     _: EffectPermit,
     mut command: Command,
@@ -81,7 +81,7 @@ fn exit_text(status: ExitStatus) -> String {
     }
 }
 
-/// Waits until the command ends; the error says why it must be killed.
+/// Waits until the command ends; the error is the reason to kill it.
 fn wait(child: &mut Child, limits: &Limits<'_>) -> Result<ExitStatus, String> {
     let (start, mut nap) = (Instant::now(), Duration::from_millis(1));
     loop {

@@ -225,7 +225,7 @@ fn invalid_options_are_refused_by_name() {
 }
 
 #[test]
-fn a_file_is_of_one_hook_alone_and_the_needed_run_length_is_declared() {
+fn the_file_is_claimed_and_the_needed_run_length_declared() {
     let access = |log_every_n_batches, path: &str| {
         Jsonl::from_options(JsonlOptions { log_every_n_batches, path: path.into() }).expect("it fits").spec()
     };

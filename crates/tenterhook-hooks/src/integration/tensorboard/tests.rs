@@ -208,7 +208,7 @@ fn invalid_options_are_refused_by_name() {
 }
 
 #[test]
-fn a_directory_is_of_one_hook_alone_and_the_needed_run_length_is_declared() {
+fn the_directory_is_claimed_and_the_needed_run_length_declared() {
     let access = |options: Value| made(options).spec();
     assert_eq!(access(json!({ "dir": "a" })).claims, access(json!({ "dir": "./a" })).claims);
     assert_ne!(access(json!({ "dir": "a" })).claims, access(json!({ "dir": "b" })).claims);

@@ -29,7 +29,7 @@ use crate::support::text::list;
 ///   optimizer's step counts: with two alternating optimizers, an odd `log_frequency` covers both. A `log_frequency` that
 ///   exceeds the length of the run is an error; for the default it is a warning.
 /// - **Reads** gradients, and parameters for the update ratio. **Writes** `grad_norm/<name>` and `grad_norm/total` (over
-///   all gradients of all optimizers, whatever the filter), `grad_p10/<name>`, histograms `grad/<name>`,
+///   all gradients of all optimizers, including filtered ones), `grad_p10/<name>`, histograms `grad/<name>`,
 ///   `update_ratio/<name>` (the norm of the update divided by the norm of the parameter, unless that is 0),
 ///   `grad_vanishing`, `grad_exploding` and `grad_clip/…`. It reports the names of gradients that begin to vanish or
 ///   explode.

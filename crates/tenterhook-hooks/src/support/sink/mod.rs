@@ -1,6 +1,6 @@
 //! The file of a sink: a worker writes it, and a resumed run continues it.
 //!
-//! A checkpoint holds what was sent to the worker, not what the worker has written. A resumed run therefore compares the
+//! A checkpoint records which data was sent to the worker, not which data is written. A resumed run therefore compares the
 //! file with `metrics.jsonl`, which the trainer has truncated to the checkpoint: later records are removed, and records that
 //! the worker did not write are restored.
 
