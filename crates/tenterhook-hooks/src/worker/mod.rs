@@ -221,9 +221,9 @@ impl<T: Send + 'static> Worker<T> {
         }
         let timeout = self.options.flush_timeout.as_secs_f64();
         let lost = match lost {
-            0 => format!("its worker had not ended {timeout} s after the end"),
+            0 => format!("its worker did not stop within {timeout} s after the end"),
             lost => {
-                format!("{lost} of {} were lost: they were not done {timeout} s after the end", self.sent)
+                format!("{lost} of {} were lost: not processed within {timeout} s after the end", self.sent)
             }
         };
         let before = failed.err().map(|error| format!("; before that, {error}")).unwrap_or_default();

@@ -124,7 +124,7 @@ fn items_not_processed_in_time_are_lost_and_reported() {
         std::thread::yield_now();
     }
     let error = worker.finish().expect_err("no item may finish").to_string();
-    assert_eq!(error, "5 of 5 were lost: they were not done 0.02 s after the end (`flush_timeout`)");
+    assert_eq!(error, "5 of 5 were lost: not processed within 0.02 s after the end (`flush_timeout`)");
     assert_eq!(worker.delivery_stats().lost, 5);
     drop(go);
 }

@@ -217,7 +217,7 @@ fn reason(outcome: &Outcome) -> (String, Option<String>) {
         Outcome::Stopped { by, reason } => (reason.clone(), Some(by.clone())),
         Outcome::Interrupted { signal } => (signal.clone(), None),
         Outcome::Failed { error } => (error.clone(), None),
-        _ => ("it came to its end".to_owned(), None),
+        _ => ("all epochs or steps are done".to_owned(), None),
     }
 }
 

@@ -55,7 +55,7 @@ fn there_is_a_message_for_every_selected_event() {
         "r1: a checkpoint of step 6: runs/r1/checkpoints/a (may have been sent before)",
         "r1: console_log is disabled at step 7: it failed",
         "r1: failed at step 7 (epoch 3): module failed in training_step (epoch 1, step 0): a made-up failure",
-        "r1: training completed at step 7 (epoch 3): it came to its end",
+        "r1: training completed at step 7 (epoch 3): all epochs or steps are done",
         "r1: stopped at step 7 (epoch 3) by early_stopping: no better",
         "r1: training interrupted at step 7 (epoch 3): SIGINT",
     ];
