@@ -1,4 +1,4 @@
-//! The built-in hooks, in folders by what they are for.
+//! The built-in hooks, grouped by purpose.
 //!
 //! - `monitoring`: progress, learning rates, gradients, activations, time.
 //! - `optimization`: early stopping, averaged weights, changes of gradients.
@@ -6,12 +6,12 @@
 //! - `debugging`: NaN guard, profiler.
 //! - `integration`: files for other tools, messages, uploads, commands.
 //!
-//! `support` holds what several hooks share; [`worker`] is public, for hooks of your own.
+//! `support` holds code that several hooks share. [`worker`] is public, for custom hooks.
 //!
-//! Hooks that need the network are cargo features, off by default: `http` has `Notify` and `Heartbeat`, `upload` has
-//! `Upload`, and `gcp` and `azure` add destinations to it.
+//! Hooks that need the network are cargo features, off by default: `http` enables `Notify` and `Heartbeat`,
+//! `upload` enables `Upload`, and `gcp` and `azure` add destinations to it.
 
-// Only one place prints, which makes untrusted text harmless.
+// All output goes through one function, which escapes control characters of untrusted text.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 

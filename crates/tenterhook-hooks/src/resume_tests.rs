@@ -11,13 +11,13 @@ use tenterhook_testkit::{FitScript, Rig, ScriptEntry, check_resume};
 use crate::support::http::loopback::{Answer, Server};
 use crate::*;
 
-/// A hook of these options.
-fn made<H: FromOptions<Options: DeserializeOwned>>(toml: &str) -> H {
+/// A hook with these options.
+fn from_toml<H: FromOptions<Options: DeserializeOwned>>(toml: &str) -> H {
     let options = toml::from_str(toml).unwrap_or_else(|error| panic!("{toml}: {error}"));
     H::from_options(options).unwrap_or_else(|error| panic!("{toml}: {error}"))
 }
 
-/// A run with a directory of its own.
+/// A run with this directory.
 fn run(directory: &Path) -> RunInfo {
     RunInfo {
         id: "r1".into(),
@@ -28,7 +28,7 @@ fn run(directory: &Path) -> RunInfo {
     }
 }
 
-/// Three epochs with everything in them: windows of two batches, validations, losses that jump and are no number.
+/// Three epochs with accumulation windows of two batches, validations, loss spikes and NaN losses.
 fn script() -> Vec<ScriptEntry> {
     let loss = |batch: u64| match batch {
         5 | 6 => Some(f64::NAN),
@@ -38,8 +38,8 @@ fn script() -> Vec<ScriptEntry> {
     FitScript::new(3, 5).accumulate(2).validate(2).losses(loss).logging().script()
 }
 
-/// Says what there is at an event: numbers that follow from where it is.
-fn given<H>(rig: &mut Rig<H>, entry: &ScriptEntry) {
+/// Sets tensors and metrics for an event, computed from its position in the run.
+fn prepare<H>(rig: &mut Rig<H>, entry: &ScriptEntry) {
     let number = entry.progress.total_batches as f32;
     rig.params([("a.w", [number, 1.0]), ("b.w", [0.5 * number, -1.0])]);
     let poison = if entry.progress.total_batches == 8 { f32::NAN } else { 1e-3 * number };
@@ -61,7 +61,7 @@ fn given<H>(rig: &mut Rig<H>, entry: &ScriptEntry) {
 }
 
 fn send<H: Hook>(rig: &mut Rig<H>, entry: &ScriptEntry) {
-    given(rig, entry);
+    prepare(rig, entry);
     rig.play_entry(entry);
     if entry.event == Event::BeforeForward {
         let number = entry.progress.total_batches as f32;
@@ -80,34 +80,34 @@ fn resumes<H: Hook>(make: impl Fn() -> H) {
     check_resume(&script(), |directory| rigged(make(), directory), send);
 }
 
-/// With the options that a table of hooks would give.
+/// Checks a hook with the options of a configuration.
 #[track_caller]
 fn of<H: Hook + FromOptions<Options: DeserializeOwned>>(toml: &str) {
-    resumes(|| made::<H>(toml));
+    resumes(|| from_toml::<H>(toml));
 }
 
 #[track_caller]
 fn of_update<H: Hook + FromOptions<Options: DeserializeOwned>>(toml: &str) {
     let make = |directory: &Path| {
-        let mut rig = Rig::new(made::<H>(toml));
+        let mut rig = Rig::new(from_toml::<H>(toml));
         rig.run(run(directory)).seed(3);
         rig
     };
     check_resume(&script(), make, |rig, entry| {
         rig.progress(entry.progress).elapsed(entry.elapsed);
-        given(rig, entry);
+        prepare(rig, entry);
         if entry.event == Event::BeforeOptimizerStep {
             rig.update();
         }
     });
 }
 
-/// The checkpoint hook, with directories that come and go as a trainer would have it.
+/// Checks the checkpoint hook, and creates and removes its directories like the trainer.
 #[track_caller]
 fn saving(toml: &str) {
     let (root, removed) = (RefCell::new(PathBuf::new()), RefCell::new(Vec::new()));
     let make = |directory: &Path| {
-        let mut rig = rigged(made::<Checkpoint>(toml), directory);
+        let mut rig = rigged(from_toml::<Checkpoint>(toml), directory);
         *root.borrow_mut() = run(directory).checkpoints;
         rig.run(RunInfo { removed_checkpoints: removed.borrow().clone(), ..run(directory) });
         rig
@@ -135,7 +135,7 @@ fn carry_out(root: &Path, requests: &[Request], removed: &RefCell<Vec<PathBuf>>)
 
 type Row = (&'static str, fn());
 
-/// Every hook, with options under which it has something to remember.
+/// Every hook, with options for which it has state.
 const TABLE: &[Row] = &[
     ("ActivationStats", || of::<ActivationStats>("points = [\"**\"]\nlog_frequency = 2\nhistogram_bins = 4")),
     ("ActivationStore", || {
@@ -145,7 +145,7 @@ const TABLE: &[Row] = &[
     ("Checkpoint", || {
         saving("monitor = \"val/loss\"\nsave_top_k = 2\nsave_last = true");
         saving("monitor = \"val/loss\"\nmode = \"max\"\nfilename = \"best\"");
-        // Once there was a validation, that the metric is missing is an error.
+        // A missing metric is an error after the first validation.
         saving("monitor = \"missing\"\nmode = \"min\"");
         saving("every_n_train_steps = 2\nsave_top_k = -1\nfilename = \"model\"\nsave_last = \"link\"");
         saving("train_time_interval = \"4 s\"\nfilename = \"{step}_{val/loss}\"\nverbose = true");
@@ -153,8 +153,8 @@ const TABLE: &[Row] = &[
     }),
     ("ClipByNorm", || of_update::<ClipByNorm>("max_norm = 1.0")),
     ("ClipByValue", || of_update::<ClipByValue>("limit = 0.5")),
-    // It prints for people and keeps nothing, since a state would tie checkpoints to it: the line of an epoch in
-    // which a run was resumed names what was logged since.
+    // It has no state, since checkpoints would then depend on it. After a resume, the line of the epoch has only the
+    // metrics logged since.
     ("Console", || ()),
     ("Csv", || of::<Csv>("when_full = \"block\"")),
     ("EarlyStopping", || {
@@ -162,7 +162,7 @@ const TABLE: &[Row] = &[
         of::<EarlyStopping>("monitor = \"missing_loss\"\nstrict = false");
     }),
     ("EmaWeights", || of::<EmaWeights>("decay = 0.9\nupdate_every_n_steps = 2\nstart_after = \"1 step\"")),
-    // A command that was run again is run again; what it does is its own affair.
+    // Commands run again after a resume; their effects are not checked.
     ("Exec", || of::<Exec>("on = [\"on_train_epoch_end\", \"on_train_end\"]\ncommand = \"true\"")),
     ("Freeze", || of_update::<Freeze>("params = [\"a.**\"]\nfrom_step = 2\nuntil_step = 4")),
     ("GradientMonitor", || {
@@ -175,7 +175,7 @@ const TABLE: &[Row] = &[
     #[cfg(feature = "http")]
     ("Heartbeat", || {
         let server = Server::start(&[Answer::Status(200)]);
-        resumes(|| made::<Heartbeat>("url_env = \"A\"").to(Secret::new(server.url("/"))));
+        resumes(|| from_toml::<Heartbeat>("url_env = \"A\"").to(Secret::new(server.url("/"))));
     }),
     ("Jsonl", || of::<Jsonl>("log_every_n_batches = 2")),
     ("Logging", || of::<Logging>("log_every_n_epochs = 1")),
@@ -190,26 +190,26 @@ const TABLE: &[Row] = &[
     ("Notify", || {
         let server = Server::start(&[Answer::Status(200)]);
         let toml = "url_env = \"A\"\nnotify_on = [\"training_end\", \"best_model\", \"hook_disabled\"]";
-        resumes(|| made::<Notify>(toml).to(Secret::new(server.url("/"))));
+        resumes(|| from_toml::<Notify>(toml).to(Secret::new(server.url("/"))));
     }),
     ("PlateauDetector", || {
         of::<PlateauDetector>("monitor = \"val/loss\"\nwindow = 2\nthreshold = 1.5");
         of::<PlateauDetector>("monitor = \"missing\"");
     }),
-    // What is skipped is skipped again when a run starts again, since its first batches are slow again.
+    // A resumed run skips its first batches again, since they are slow again.
     ("Profiler", || of::<Profiler>("skip_first_batches = 0\nfilename = \"profile.json\"")),
     ("Scale", || of_update::<Scale>("params = [\"a.**\"]\nfactor = 2.0")),
     ("TensorBoard", || {
         let options = "histograms = [\"gradients\", \"weights\"]\nhistogram_every_n_steps = 2\nhistogram_bins = 4\n\
                        images = \"picture\"\nwhen_full = \"block\"";
-        resumes(|| made::<TensorBoard>(options).with_clock(|| 1e9));
-        // Where there are no pictures that is said once.
-        resumes(|| made::<TensorBoard>("images = \"x\"\nwhen_full = \"block\"").with_clock(|| 1e9));
+        resumes(|| from_toml::<TensorBoard>(options).with_clock(|| 1e9));
+        // Missing images are reported once.
+        resumes(|| from_toml::<TensorBoard>("images = \"x\"\nwhen_full = \"block\"").with_clock(|| 1e9));
     }),
     ("Throughput", || of::<Throughput>("every_n_steps = 2\nsmoothing = 0.5")),
-    // It asks again after a resume, since the request is no part of a checkpoint: here there is none.
+    // It requests a stop again after a resume, since checkpoints do not hold the request; here it requests none.
     ("Timer", || of::<Timer>("duration = \"1 h\"")),
-    // It keeps nothing either: what did not arrive before is found on the disk, which a test of the trainer shows.
+    // It has no state either: it finds missing uploads on the disk, which a test of the trainer covers.
     #[cfg(feature = "upload")]
     ("Upload", || of::<Upload>("to = \"s3://bucket\"")),
 ];
@@ -218,7 +218,7 @@ const TABLE: &[Row] = &[
 fn every_hook_resumes_as_in_an_uninterrupted_run() {
     let differs = |(name, check): &&Row| std::panic::catch_unwind(check).is_err().then_some(*name);
     let wrong: Vec<_> = TABLE.iter().filter_map(|row| differs(&row)).collect();
-    assert_eq!(wrong, Vec::<&str>::new(), "these differ; each says above where");
+    assert_eq!(wrong, Vec::<&str>::new(), "these hooks differ; see above for the first difference of each");
 }
 
 #[test]
@@ -236,15 +236,15 @@ fn no_hook_is_left_out() {
 
 #[test]
 fn every_wrapper_resumes_as_in_an_uninterrupted_run() {
-    // One that says whenever it is let through.
-    fn talker() -> impl Hook {
-        made::<Jsonl>("log_every_n_batches = 1")
+    // Writes a line for each delivered event.
+    fn line_writer() -> impl Hook {
+        from_toml::<Jsonl>("log_every_n_batches = 1")
     }
     for cadence in ["2 steps", "3 batches", "2 epochs", "4 s"] {
-        resumes(|| talker().every(cadence).expect("a cadence"));
-        resumes(|| talker().after(cadence).expect("a cadence"));
+        resumes(|| line_writer().every(cadence).expect("a cadence"));
+        resumes(|| line_writer().after(cadence).expect("a cadence"));
     }
-    resumes(|| talker().once());
-    resumes(|| talker().sampled(0.5));
-    resumes(|| talker().every("2 batches").expect("a cadence").once());
+    resumes(|| line_writer().once());
+    resumes(|| line_writer().sampled(0.5));
+    resumes(|| line_writer().every("2 batches").expect("a cadence").once());
 }

@@ -65,7 +65,7 @@ fn the_end_of_a_training_is_reported() {
     let ran = crate::tenter::Ran::from(output).succeeded();
     let (texts, statuses) = heard(&server);
     let [text] = &texts[..] else { panic!("{texts:?}") };
-    assert!(text.starts_with("completed at 3: it came to its end, val/loss "), "{text}");
+    assert!(text.starts_with("completed at 3: all epochs or steps are done, val/loss "), "{text}");
     assert!(!text.ends_with("n/a"), "{text}");
     assert_eq!(statuses, ["running", "completed"]);
     assert_eq!(dir.json("runs/latest/heartbeat.json")["status"], "completed");

@@ -1,4 +1,4 @@
-//! Hooks that find what goes wrong, and where the time goes.
+//! Hooks that detect numerical errors and measure time.
 
 pub(crate) mod nan_guard;
 pub(crate) mod profiler;

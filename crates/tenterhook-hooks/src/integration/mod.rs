@@ -1,4 +1,4 @@
-//! Hooks that send what happens in a run elsewhere: to files, services and commands.
+//! Hooks that send the events of a run to files, services and commands.
 
 pub(crate) mod csv;
 pub(crate) mod exec;

@@ -28,16 +28,16 @@ impl From<u64> for ConsoleOptions {
     }
 }
 
-/// Prints progress on the console: a line every n batches and one at the end of each epoch.
+/// Prints progress on the console: a line every n batches and a line at the end of each epoch.
 ///
 /// - **Fires** every `log_every_n_batches` batches at `on_train_batch_end`: epoch, batch, step, latest and average loss,
-///   learning rate (recorded at `on_step_end`), and what the module logged for this batch; at `on_train_epoch_end`: the
-///   metrics of the epoch and its validations. An evaluation without training has one line at its end. Nothing is printed
-///   in a sanity check.
+///   learning rate (recorded at `on_step_end`), and the metrics that the module logged for this batch; at `on_train_epoch_end`: the
+///   metrics of the epoch and its validations. An evaluation without training prints one line at its end. Silent in a sanity
+///   check.
 /// - **Reads** the losses of the batches that it prints. The learning rate is that of the first parameter group at the last
-///   update; with several updates in one batch, all are shown. What the module logs in its own `on_train_epoch_end` comes
-///   too late for the line. **Writes** nothing.
-/// - **Cost**: a line and the read of the losses since the last line; a division on other batches.
+///   update; with several updates in one batch, all are shown. Metrics that the module logs in its own
+///   `on_train_epoch_end` come too late for the line. **Writes** nothing.
+/// - **Cost**: printing a line and reading the losses since the last line; a division in other batches.
 /// - **When it fails**: it cannot fail.
 ///
 /// ```toml
@@ -48,10 +48,10 @@ impl From<u64> for ConsoleOptions {
 #[derive(Clone, Debug)]
 pub struct Console {
     options: ConsoleOptions,
-    /// The learning rates of the updates in batch `lrs_of`, the last one with an update.
+    /// The learning rates of the updates in batch `lrs_of`, the latest batch with an update.
     lrs: Vec<f64>,
     lrs_of: u64,
-    /// Metrics logged after these marks belong to the current epoch, batch or evaluation.
+    /// Metrics logged after these positions belong to the current epoch, batch or evaluation.
     epoch: LogPosition,
     batch: LogPosition,
     evaluation: LogPosition,
@@ -117,7 +117,7 @@ impl Observer for Console {
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
         self.lrs.clear();
-        // A resumed epoch has no `on_train_epoch_start`. Marks in checkpoints would tie them to this hook.
+        // A resumed epoch has no `on_train_epoch_start`, and checkpoints hold no state of this hook.
         (self.epoch, self.batch) = (cx.metrics().log_position(), cx.metrics().log_position());
         Ok(())
     }
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_holds_losses_learning_rate_and_what_the_module_logged_in_this_batch() {
+    fn a_line_has_losses_learning_rate_and_the_metrics_of_this_batch() {
         let mut rig = Rig::new(console(1));
         rig.lr(0.001).metric("old", 7.0).on_train_epoch_start();
         rig.loss(0.25).average_loss(0.5).metric("accuracy", 0.75).metric("train/loss", 0.25);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_knows_how_long_a_run_must_be() {
+    fn the_needed_run_length_is_declared() {
         let needs =
             |every: u64| Console::from_options(every.into()).expect("it fits").spec().needs_run_length;
         assert_eq!(needs(10), [("log_every_n_batches", Cadence::Batches(10))], "the default, too");

@@ -20,19 +20,19 @@ use crate::support::text;
 options! {
     /// The options of [`Logging`].
     pub struct LoggingOptions {
-        /// Number of epochs between two reports of epochs and validations. Start, end and checkpoints are always reported.
+        /// Number of epochs between reports of epochs and validations. Start, end and checkpoints are always reported.
         #[schemars(range(min = 1))]
         pub log_every_n_epochs: u64 = 1,
     }
 }
 
-/// Reports the course of training: start, epochs, validations, checkpoints and end.
+/// Reports the start, epochs, validations, checkpoints and end of training.
 ///
 /// - **Fires** at `on_train_start` (run, parameters, length), `on_train_epoch_end` (time and metrics),
 ///   `on_validation_end`, `on_test_end`, `on_checkpoint_saved`, `on_checkpoint_loaded`, `on_train_end` (outcome,
 ///   time, best `val/loss`) and `on_exception`. Silent in a sanity check.
-/// - **Reads** the metrics; writes none. Start, end and failure are notices, which the journal of the run keeps; the rest is
-///   printed only.
+/// - **Reads** the metrics; writes none. Start, end and failure are notices, which the run's journal records; the rest is
+///   only printed.
 /// - **Cost**: two clock reads and a line per epoch; nothing per batch.
 /// - **When it fails**: it cannot fail.
 ///
@@ -44,18 +44,18 @@ options! {
 #[derive(Clone, Debug)]
 pub struct Logging {
     options: LoggingOptions,
-    memory: Resumable<Memory>,
+    memory: Resumable<SavedState>,
     evaluation: LogPosition,
 }
 
-/// What a checkpoint keeps.
+/// State saved in checkpoints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Memory {
+struct SavedState {
     training: Stopwatch,
     epoch: Stopwatch,
     epoch_mark: LogPosition,
     best: Option<Best>,
-    /// The metrics of the last validation of this epoch, which were reported already.
+    /// The metrics of this epoch's last validation, which are already reported.
     #[serde(rename = "told", default, with = "tenterhook_core::number::map")]
     reported: BTreeMap<String, f64>,
 }
@@ -128,9 +128,9 @@ impl Observer for Logging {
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
         if !self.memory.is_resumed(cx) {
-            *self.memory = Memory::default();
+            *self.memory = SavedState::default();
         }
-        let Memory { training, epoch, .. } = &mut *self.memory;
+        let SavedState { training, epoch, .. } = &mut *self.memory;
         for watch in [training, epoch] {
             watch.stop(cx.resumed_at());
             watch.start(cx.elapsed());
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_knows_how_long_a_run_must_be() {
+    fn the_needed_run_length_is_declared() {
         assert_eq!(
             logging(1).spec().needs_run_length,
             [("log_every_n_epochs", Cadence::Epochs(1))],
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_that_prints_every_epoch_says_so() {
+    fn only_a_hook_that_prints_every_epoch_declares_it() {
         assert!(logging(1).spec().prints_epochs);
         assert!(!logging(2).spec().prints_epochs);
     }

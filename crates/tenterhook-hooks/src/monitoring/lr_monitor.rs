@@ -39,7 +39,7 @@ pub struct LrMonitorOptions {
 ///   optimizers; at `on_train_start` it reports requested values that no optimizer has.
 /// - **Reads** the optimizers' parameter groups; **writes** `lr/<optimizer>`, or `lr/<optimizer>/<group>` if an optimizer
 ///   has several groups, and likewise `momentum/…` and `weight_decay/…`. Equal names are numbered: `lr/sgd`, `lr/sgd_2`.
-///   A change of the rate that another hook requests at the same event is logged the next time.
+///   A new rate that another hook requests at the same event is logged the next time.
 /// - **Cost**: a copy of the groups' settings per optimizer and step, or per epoch.
 /// - **When it fails** it is disabled after three failures; training continues.
 ///

@@ -12,7 +12,7 @@ options! {
     /// The options of [`ModelSummary`].
     #[derive(Eq)]
     pub struct ModelSummaryOptions {
-        /// Depth of the submodules to show: 1 is the outermost modules, 0 only the totals, -1 every tensor.
+        /// Depth of the submodules to show: 1 shows the outermost modules, 0 only the totals, -1 every tensor.
         #[schemars(range(min = -1))]
         pub max_depth: i64 = 1,
     }
@@ -24,7 +24,7 @@ options! {
 /// - **Reads** the names, shapes and types of the parameters, not their values; writes nothing. Which parameters an
 ///   optimizer trains is not shown: parameter groups do not list their parameters.
 /// - **Cost**: one pass over the names.
-/// - **When it fails**: it cannot.
+/// - **When it fails**: it cannot fail.
 ///
 /// ```toml
 /// [[hooks]]

@@ -19,12 +19,12 @@ options! {
         /// Number of epochs to compare, 2 or more. Epochs without a value of the metric do not count.
         #[schemars(range(min = 2))]
         pub window: usize = 5,
-        /// Minimum range of the values in the window: below it, the metric is on a plateau.
+        /// The metric is on a plateau if the range of its values in the window is below this.
         #[schemars(extend("exclusiveMinimum" = 0))]
         pub threshold: f64 = 0.001,
         /// Interpret `threshold` relative to the mean of the values: 0.01 is one percent.
         pub relative: bool = false,
-        /// Number of epochs after a report without another one.
+        /// Number of epochs after a report in which no further plateau is reported.
         pub cooldown: u64 = 0,
     }
 }
@@ -33,12 +33,12 @@ options! {
 ///
 /// - **Fires** at `on_train_epoch_end`, as a monitor: after the module, so it sees metrics that the module logs there.
 /// - **Reads** the monitored metric; **writes** `plateau/<monitor>`: 1 on a plateau, else 0. Each plateau is reported once;
-///   a new one begins after the range was wider.
+///   it ends when the range is wide enough again.
 /// - **Cost**: one lookup per epoch.
 /// - **When it fails** it is disabled after three failures; training continues. A missing metric is reported once and is
 ///   not a failure.
 ///
-/// It changes nothing. To act on a plateau, use `early_stopping` or a scheduler of the kind `plateau`.
+/// It does not affect training. To act on a plateau, use `early_stopping` or a scheduler of the kind `plateau`.
 ///
 /// ```toml
 /// [[hooks]]
@@ -65,11 +65,11 @@ struct SavedState {
     /// The step at the end of the last epoch: values logged before it are old.
     step: u64,
     on_plateau: bool,
-    /// This plateau was reported.
+    /// Whether this plateau was reported.
     reported: bool,
     /// The first epoch in which a plateau is reported again.
     cooldown_until: u64,
-    /// The missing metric was reported.
+    /// Whether the missing metric was reported.
     #[serde(default)]
     missing_reported: bool,
 }
@@ -164,7 +164,7 @@ impl Observer for PlateauDetector {
 
     fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) -> HookResult {
         if cx.status == Status::Interrupted {
-            // Its metrics cover only a part of the epoch.
+            // The metrics of an interrupted epoch cover only a part of it.
             return Ok(());
         }
         let Some(value) = self.new_value(cx) else { return Ok(()) };

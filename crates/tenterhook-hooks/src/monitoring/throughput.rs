@@ -30,11 +30,11 @@ options! {
 /// - **Fires** at `on_train_batch_end` after every `every_n_steps` optimizer steps, and reports the overall average at
 ///   `on_train_end`.
 /// - **Writes** `throughput/samples_per_s`, `throughput/batches_per_s` and, if the data counts tokens,
-///   `throughput/tokens_per_s`: exponential moving averages with bias correction. Measured is the time within epochs from
-///   the start of the first batch, without validations. A resumed run continues the measurement; its start-up time does
-///   not count.
+///   `throughput/tokens_per_s`: exponential moving averages with bias correction. They cover the time within epochs from
+///   the start of the first batch, without validations. A resumed run continues the measurement without its start-up
+///   time.
 /// - **Cost**: one clock read per measurement, two per validation and two per epoch; a comparison in other batches.
-/// - **When it fails**: it cannot.
+/// - **When it fails**: it cannot fail.
 ///
 /// ```toml
 /// [[hooks]]
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn throughput_is_measured_every_n_steps_without_validation() {
-        // A second per batch, of which there are four in an epoch, and six seconds of validation.
+        // An epoch has four batches of one second each, and six seconds of validation.
         let script = FitScript::new(2, 4).validate(6).script();
         let mut rig = Rig::new(throughput(2, 0.0));
         for entry in &script {
@@ -233,7 +233,7 @@ mod tests {
             assert!(!logged || is(per_second(&rig, "samples"), 1.0), "{entry:?}");
         }
         assert!(is(per_second(&rig, "batches"), 1.0));
-        assert_eq!(per_second(&rig, "tokens"), None, "nobody counts them");
+        assert_eq!(per_second(&rig, "tokens"), None, "the data counts no tokens");
         let whole = "on average 1.0 samples/s, 1.00 batches/s, without validation";
         assert_eq!(rig.said(), [("throughput".to_owned(), whole.to_owned())]);
         let mut rig = Rig::new(throughput(9, 0.0));
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(per_second(&rig, "samples"), None, "there are only eight steps");
     }
 
-    /// One batch of so many seconds, with ten samples and a hundred tokens.
+    /// One batch of this duration, with ten samples and a hundred tokens.
     fn batch(rig: &mut Rig<Throughput>, number: u64, at: u64, seconds: u64) {
         let progress = Progress {
             step: number,
@@ -259,7 +259,7 @@ mod tests {
     fn measurements_are_smoothed_with_bias_correction() {
         let mut rig = Rig::new(throughput(1, 0.9));
         rig.on_train_start();
-        // What is waited for the first batch does not count.
+        // The time before the first batch does not count.
         batch(&mut rig, 1, 100, 1);
         assert!(is(per_second(&rig, "samples"), 10.0) && is(per_second(&rig, "tokens"), 100.0));
         batch(&mut rig, 2, 101, 2);
@@ -274,7 +274,7 @@ mod tests {
         let script = FitScript::new(3, 5).validate(2).accumulate(2).script();
         let late =
             |entry: &ScriptEntry| ScriptEntry { elapsed: entry.elapsed + Duration::from_mins(5), ..*entry };
-        // Where checkpoints are made.
+        // The events at which checkpoints are taken.
         let ends = [Event::TrainBatchEnd, Event::ValidationEnd, Event::TrainEpochEnd];
         let cuts = (1..script.len()).filter(|cut| ends.contains(&script[cut - 1].event));
         for cut in cuts {
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused_by_the_name_of_the_option() {
+    fn invalid_values_are_refused_by_key() {
         let refused = |every_n_steps, smoothing| {
             let refused = Throughput::new(ThroughputOptions { every_n_steps, smoothing });
             refused.expect_err("refused").to_string()
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_knows_how_long_a_run_must_be() {
+    fn the_needed_run_length_is_declared() {
         assert_eq!(
             throughput(10, 0.9).spec().needs_run_length,
             [("every_n_steps", Cadence::Steps(10))],

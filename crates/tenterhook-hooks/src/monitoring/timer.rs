@@ -19,7 +19,7 @@ use crate::support::{from_options, options};
 options! {
     /// The options of [`Timer`].
     #[derive(Eq)]
-    // It only limits how long training lasts.
+    // The options only limit the length of training.
     #[schemars(extend("x-harmless-change" = true))]
     pub struct TimerOptions {
         /// Maximum training time, validations included, such as `2 h`, `90 min` or `00:12:00:00` (`DD:HH:MM:SS`). Unset:
@@ -53,7 +53,7 @@ pub enum TimerInterval {
 /// - **Writes** `timer/train_s` and `timer/validation_s` at the end of every epoch, `timer/test_s` at the end of a
 ///   test. Stopping is a request: `min_epochs` and `min_steps` take precedence.
 /// - **Cost**: one clock read per event; without a `duration` nothing per batch.
-/// - **When it fails**: it cannot.
+/// - **When it fails**: it cannot fail.
 ///
 /// ```toml
 /// [[hooks]]
@@ -66,7 +66,7 @@ pub enum TimerInterval {
 pub struct Timer {
     options: TimerOptions,
     state: Resumable<SavedState>,
-    /// The stop was requested.
+    /// Whether a stop was requested.
     stop_requested: bool,
     /// The run's time at the last clock read.
     now: Duration,
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn training_validations_and_tests_are_measured_apart() {
+    fn training_validations_and_tests_are_measured_separately() {
         let mut rig = Rig::new(timer(TimerOptions::default()));
         rig.play(&FitScript::new(2, 4).validate(3).script());
         assert_eq!(rig.metrics().get("timer/train_s"), Some(8.0));

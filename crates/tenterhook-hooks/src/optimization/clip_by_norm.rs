@@ -42,7 +42,7 @@ impl ClipByNormOptions {
 /// - **Reads** the selected gradients, and scales them down to `max_norm` if their norm is larger. A NaN norm makes all of
 ///   them NaN; an infinite norm makes infinite values NaN and the others 0. With `check_finite`, both are errors. A
 ///   pattern that matches no parameter is reported once.
-/// - **Precision** is the engine's. Burn computes the norm in 32 bits, where a norm above about 1e19 is infinite, and adds
+/// - **Precision** is that of the engine. Burn computes the norm in 32 bits, where a norm above about 1e19 is infinite, and adds
 ///   1e-6, so that clipped gradients end slightly below `max_norm`.
 /// - **Cost**: a pass over the gradients for the norm and one for the scaling, on the device.
 /// - **When it fails** its changes are undone, and the run is aborted.
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// What is left of `fc.weight` and `fc.bias`, of norm 3 and 4.
+    /// The gradients of `fc.weight` and `fc.bias` (norms 3 and 4) after clipping.
     fn left(options: ClipByNormOptions) -> Vec<f32> {
         let mut rig = Rig::new(ClipByNorm::new(options).unwrap());
         let left = rig.gradients([("fc.weight", [3.0]), ("fc.bias", [-4.0])]).update();

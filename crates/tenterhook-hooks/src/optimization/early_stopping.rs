@@ -32,11 +32,11 @@ pub struct EarlyStoppingOptions {
     /// `loss` or `accuracy`; an ambiguous name is an error.
     #[schemars(example = &"min")]
     pub mode: Option<Mode>,
-    /// Fail if the metric is missing; before the first step if no hook or module declares it. Otherwise warn.
+    /// Fail if the metric is missing (before the first step if no hook or module declares it), instead of warning.
     #[serde(default = "yes")]
     #[schemars(extend("x-harmless-change" = true))]
     pub strict: bool,
-    /// Stop training when the metric becomes NaN or infinite. Otherwise this is a check without improvement.
+    /// Stop training when the metric becomes NaN or infinite. Otherwise such a value counts as no improvement.
     #[serde(default = "yes")]
     #[schemars(extend("x-harmless-change" = true))]
     pub check_finite: bool,
@@ -48,8 +48,8 @@ pub struct EarlyStoppingOptions {
     #[schemars(example = 10.0)]
     #[schemars(extend("x-harmless-change" = true))]
     pub divergence_threshold: Option<f64>,
-    /// Check at the end of the training epoch instead of after validation. Unset: if there is exactly one validation per
-    /// epoch.
+    /// Check at the end of the training epoch instead of after validation. Unset: only if there is exactly one
+    /// validation per epoch.
     #[schemars(example = true)]
     pub check_on_train_epoch_end: Option<bool>,
     /// Report the result of every check.
@@ -238,7 +238,7 @@ impl EarlyStopping {
     }
 }
 
-/// What delays the stop, if anything.
+/// A note if `min_epochs` or `min_steps` delays the stop, otherwise empty.
 fn delay(run_cx: &RunContext<'_>) -> String {
     let run = run_cx.run;
     let epochs = (run_cx.epoch + 1 < run.min_epochs).then(|| format!("`min_epochs` = {}", run.min_epochs));

@@ -96,7 +96,7 @@ impl UpdateHook for Freeze {
     fn declare(&self, spec: HookSpec) -> HookSpec {
         let spec = spec.check_finite(self.options.check_finite);
         match self.options.from_step {
-            // Every run has the first step.
+            // A run of any length includes the first step.
             1 => spec,
             from => spec.needs_run_length("from_step", Cadence::Steps(from)),
         }
@@ -122,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether `fc.bias` has a gradient left in each of six steps; `fc.weight` always has.
+    /// Whether `fc.bias` keeps its gradient in each of six steps; `fc.weight` always does.
     fn left(options: FreezeOptions) -> Vec<bool> {
         let mut rig = Rig::new(Freeze::new(options).unwrap());
         let steps = 0..6;

@@ -85,7 +85,7 @@ impl GradientNoise {
 
     /// The standard deviation after this number of steps.
     fn std_after(&self, steps: u64) -> f64 {
-        // `decay` is for the variance, so half of it for the standard deviation.
+        // `decay` is for the variance, so the standard deviation uses half of it.
         self.options.std / (1.0 + steps as f64).powf(self.options.decay / 2.0)
     }
 }

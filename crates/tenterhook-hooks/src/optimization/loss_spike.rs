@@ -14,12 +14,12 @@ options! {
     pub struct LossSpikeOptions {
         /// Loss above which a batch counts as high.
         pub threshold: f64 = 10.0,
-        /// Number of high losses that are tolerated; one more reduces the learning rates.
+        /// Maximum number of high losses; one more reduces the learning rates.
         pub count: u64 = 10,
         /// Factor for the learning rates, between 0 and 1.
         #[schemars(extend("exclusiveMinimum" = 0, "exclusiveMaximum" = 1))]
         pub factor: f64 = 0.5,
-        /// Count consecutive high losses only.
+        /// Count only consecutive high losses.
         pub consecutive: bool = false,
         /// Lower bound of the learning rates.
         #[schemars(range(min = 0))]

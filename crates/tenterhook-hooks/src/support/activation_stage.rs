@@ -6,7 +6,7 @@ use tenterhook_core::{Event, Events, OptionError, Phase};
 
 use crate::support::checks;
 
-/// A stage in which a hook receives activations. The sanity check is not one of them.
+/// A stage in which a hook receives activations. The sanity check is excluded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ActivationStage {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The units, the largest first, in capitals.
+/// The units in upper case, largest first.
 const UNITS: [(&str, u64); 9] = [
     ("TIB", 1 << 40),
     ("TB", 1_000_000_000_000),
@@ -80,7 +80,7 @@ impl From<ByteSize> for String {
     }
 }
 
-/// A size as it is written in a configuration.
+/// The forms of a size in a configuration.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a number of bytes such as 1048576, \"64 MB\" or \"1 GiB\"")]
 enum NumberOrText {

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use tenterhook_core::{OptionError, TimeSpan};
 
-/// Rejects a value that does not fit; `must` says which values do.
+/// Rejects an invalid value; `must` describes the valid ones.
 pub(crate) fn fits(key: &str, value: impl Display, fits: bool, must: &str) -> Result<(), OptionError> {
     if fits { Ok(()) } else { Err(OptionError::new(key, format!("`{key}` is {value}")).fix(must)) }
 }
@@ -14,7 +14,7 @@ pub(crate) fn one_or_more(key: &str, count: u64) -> Result<(), OptionError> {
     if count == 0 { Err(OptionError::new(key, format!("`{key}` must be 1 or more"))) } else { Ok(()) }
 }
 
-/// Rejects an empty list or text; `fix` says what to write.
+/// Rejects an empty list or text, with this fix.
 pub(crate) fn filled(key: &str, is_empty: bool, fix: &str) -> Result<(), OptionError> {
     if is_empty { Err(OptionError::new(key, format!("`{key}` is empty")).fix(fix)) } else { Ok(()) }
 }

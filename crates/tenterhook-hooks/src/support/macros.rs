@@ -1,7 +1,6 @@
 //! Macros for the options of hooks.
 
-/// Defines the options of a hook: each field with its default, from which `Default`, the configuration and its schema
-/// are made.
+/// Defines the options of a hook. The default of each field is used for `Default`, the configuration and the schema.
 macro_rules! options {
     (
         $(#[$attribute:meta])*

@@ -1,4 +1,4 @@
-//! What several hooks share. Nothing here is a hook.
+//! Code that several hooks share.
 
 pub(crate) mod activation_stage;
 pub(crate) mod byte_size;

@@ -72,7 +72,7 @@ fn of_part(part: &str) -> Result<Option<Mode>, Contradiction> {
         if contains(AMBIGUOUS, &word) {
             return Err(Contradiction);
         }
-        // The entropy of a policy may be better high; a cross entropy is a loss.
+        // Higher policy entropy may be better; cross entropy is a loss.
         let says = if word == "entropy" && before == "cross" { Some(Mode::Min) } else { known(&word) };
         if says.is_some() && direction.is_some() && says != direction {
             return Err(Contradiction);
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clear_name_tells_the_direction() {
+    fn the_direction_is_inferred_from_a_clear_name() {
         for name in [
             "loss",
             "val/loss",
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ambiguous_name_tells_nothing() {
+    fn no_direction_is_inferred_from_an_ambiguous_name() {
         for name in [
             "score",
             "m",
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_name_is_shown_corrected() {
+    fn the_error_corrects_a_misspelt_name() {
         for (name, meant) in [("val/los", "val/loss"), ("acuracy", "accuracy"), ("val_recal", "val_recall")] {
             let error = Mode::resolve(None, name).expect_err("in doubt").to_string();
             assert!(error.contains(&format!("did you mean `{meant}`?")), "{error}");

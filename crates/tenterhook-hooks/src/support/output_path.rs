@@ -109,8 +109,8 @@ fn without_name(path: &Path) -> io::Error {
     io::Error::new(ErrorKind::InvalidInput, text)
 }
 
-/// The directory to which a checkpoint's paths of a hook's files are relative: the run directory, or the configured directory
-/// of the files. So a run that was moved or copied finds its own files.
+/// The base directory of file paths in checkpoints: the run directory, or the configured directory of the hook's files.
+/// Relative paths let a moved or copied run find its own files.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OutputRoot(PathBuf);
 

@@ -137,7 +137,7 @@ mod tests {
         ParamFilter::new(&params.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
     }
 
-    /// What it says in updates of these optimizers in these batches; the first owns `fc1`, the second `fc2`.
+    /// The notices in updates of these (batch, optimizer) pairs; the first optimizer has `fc1`, the second `fc2`.
     fn said(params: &[&str], turns: &[(u64, usize)]) -> Vec<String> {
         let mut rig = Rig::new(Looks(chosen(params).unwrap()));
         for (batch, optimizer) in turns {

@@ -10,7 +10,7 @@ use crate::support::text;
 #[derive(Clone, Debug)]
 pub(crate) struct PointFilter {
     patterns: Vec<Pattern>,
-    /// One of the patterns is `**`.
+    /// Whether one of the patterns is `**`.
     all: bool,
     /// The points seen in the first batch; `None` once unmatched patterns were reported.
     seen: RefCell<Option<Vec<String>>>,

@@ -1,4 +1,4 @@
-//! The state of a hook that continues after a resume and starts anew with a new training.
+//! Hook state that continues after a resume and is reset for a new training.
 
 use std::ops::{Deref, DerefMut};
 

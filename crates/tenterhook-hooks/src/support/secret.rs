@@ -24,7 +24,7 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// Refuses a value that is not the name of an environment variable. The message does not repeat it: it may be the secret.
+/// Rejects a value that is not the name of an environment variable. The message omits it, since it may be the secret.
 pub(crate) fn check_variable(key: &str, variable: &str, example: &str) -> Result<(), OptionError> {
     let fits = |(at, c): (usize, char)| c == '_' || c.is_ascii_alphabetic() || at > 0 && c.is_ascii_digit();
     if !variable.is_empty() && variable.chars().enumerate().all(fits) {
@@ -63,7 +63,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// How messages name the address.
+    /// The name of the address in messages.
     pub(crate) fn label(&self, variable: Option<&str>) -> String {
         match (&self.given, variable) {
             (None, Some(variable)) => format!("the address in `{variable}`"),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_a_scheme_that_we_speak_and_a_host() {
+    fn an_address_has_a_supported_scheme_and_a_host() {
         for address in ["http://127.0.0.1:9/x?y=z", "https://hooks.example/services/T/B"] {
             assert!(is_address(&Secret::new(address)), "{address}");
         }
@@ -155,7 +155,7 @@ mod tests {
     fn a_variable_that_is_missing_or_holds_no_address_is_named_and_not_shown() {
         let error = address("TENTERHOOK_NEVER_SET").expect_err("it is not set").to_string();
         assert!(error.contains("`TENTERHOOK_NEVER_SET` is not set") && error.contains("export"), "{error}");
-        // Every program has this one, and it is no address.
+        // This variable is always set, and is not an address.
         let error = address("PATH").expect_err("no address").to_string();
         assert!(error.contains("`PATH` holds no valid address"), "{error}");
         assert!(!error.contains(&std::env::var("PATH").expect("it is set")), "{error}");

@@ -1,4 +1,4 @@
-//! A worker that starts when the hook needs it, once per call of the trainer.
+//! A worker that starts on first use, once per call of the trainer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -27,7 +27,7 @@ impl<T: Send + 'static> LazyWorker<T> {
         self.worker.is_some()
     }
 
-    /// The worker, which is started with this name, queue and work if it does not run yet.
+    /// Returns the worker, and starts it with this name, queue and work if it is not running.
     pub fn get_or_start<W: Work<Item = T>>(
         &mut self,
         name: &str,
@@ -40,18 +40,18 @@ impl<T: Send + 'static> LazyWorker<T> {
         }
     }
 
-    /// Sends an item if the worker runs. The error is what failed since the last call.
+    /// Sends an item if the worker is running. Returns the worker's failures since the last call as an error.
     pub fn send(&mut self, item: T) -> HookResult {
         self.worker.as_mut().map_or(Ok(()), |worker| worker.send(item))
     }
 
-    /// What failed on the worker since the last call of `send` or `check`.
+    /// Returns the worker's failures since the last call of `send` or `check` as an error.
     pub fn check(&mut self) -> HookResult {
         self.worker.as_mut().map_or(Ok(()), Worker::check)
     }
 
-    /// What failed, if the flag is set. The worker sets it right before it returns an error.
-    #[allow(dead_code)] // without the hooks that need the network
+    /// Like `check`, but only if `failed` is set. The worker sets it right before it returns an error.
+    #[allow(dead_code)] // unused without the hooks that need the network
     pub(crate) fn check_flagged(&mut self, failed: &AtomicBool) -> HookResult {
         if !failed.load(Ordering::Acquire) {
             return Ok(());
@@ -59,7 +59,7 @@ impl<T: Send + 'static> LazyWorker<T> {
         failed.store(false, Ordering::Relaxed);
         let checked = self.check();
         if checked.is_ok() {
-            // The error is on its way.
+            // The worker has not returned the error yet.
             failed.store(true, Ordering::Release);
         }
         checked
@@ -73,12 +73,12 @@ impl<T: Send + 'static> LazyWorker<T> {
         finished
     }
 
-    /// Forgets the statistics of the last call; for `setup`.
+    /// Resets the statistics of the last call; to be called in `setup`.
     pub fn begin_call(&mut self) {
         self.finished = None;
     }
 
-    /// What became of the items sent in this call.
+    /// Statistics of the items sent in this call.
     #[must_use]
     pub fn delivery_stats(&self) -> Option<DeliveryStats> {
         self.worker.as_ref().map(Worker::delivery_stats).or(self.finished)

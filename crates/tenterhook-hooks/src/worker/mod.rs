@@ -1,9 +1,9 @@
 //! Worker threads for hooks: files, requests and commands stay off the training thread.
 //!
 //! A hook copies what it needs and sends it to its worker through a bounded queue. When the queue is full, the oldest item is
-//! dropped or training waits, as `when_full` says. An error on the worker is returned by the next `send`, so it is a failure
-//! of the hook, under the hook's policy. At the end of a call the hook waits for the rest, up to `flush_timeout`, and reports
-//! what was lost.
+//! dropped or training waits, as `when_full` says. The next `send` returns an error of the worker, so it is a failure of
+//! the hook, under the hook's policy. At the end of a call the hook waits for the remaining items, up to `flush_timeout`, and
+//! reports lost ones.
 //!
 //! ```
 //! use std::time::Duration;
@@ -63,9 +63,9 @@ pub use lazy::LazyWorker;
 use queue::Queue;
 pub use thread::WorkerContext;
 
-/// What a worker does on its own thread.
+/// The work of a worker thread.
 pub trait Work: Send + 'static {
-    /// What the hook sends.
+    /// The items that the hook sends.
     type Item: Send + 'static;
 
     /// Called once, before the first item. An error, or a panic, is a failure of the hook, and the worker continues.
@@ -76,12 +76,12 @@ pub trait Work: Send + 'static {
     /// Processes one item. An error, or a panic, is a failure of the hook, and the worker continues with the next item.
     fn process(&mut self, item: Self::Item, cx: &WorkerContext) -> HookResult;
 
-    /// Called when the queue has become empty, and before the worker ends: writes out what is buffered.
+    /// Writes out buffered data. Called when the queue has become empty, and before the worker ends.
     fn flush(&mut self, _cx: &WorkerContext) -> HookResult {
         Ok(())
     }
 
-    /// How often [`tick`](Work::tick) is called; `None` is never. Asked once.
+    /// How often [`tick`](Work::tick) is called; `None` means never. Called once.
     fn period(&self) -> Option<Duration> {
         None
     }
@@ -173,7 +173,7 @@ impl<T: Send + 'static> Worker<T> {
         Ok(Worker { queue, thread: Some(thread), options, sent: 0, waited: zero, flushed: zero })
     }
 
-    /// Sends an item, which always gets into the queue. The error is what failed on the worker since the last call.
+    /// Sends an item. Returns the worker's failures since the last call as an error; the item is queued in any case.
     pub fn send(&mut self, item: T) -> HookResult {
         self.sent += 1;
         let mut state = self.queue.lock();
@@ -197,13 +197,13 @@ impl<T: Send + 'static> Worker<T> {
         failures.map_or(Ok(()), |failures| Err(failures.into_error()))
     }
 
-    /// What failed on the worker since the last call of `send` or `check`.
+    /// Returns the worker's failures since the last call of `send` or `check` as an error.
     pub fn check(&mut self) -> HookResult {
         self.queue.lock().failures.take().map_or(Ok(()), |failures| Err(failures.into_error()))
     }
 
-    /// Waits until all items are processed, up to `flush_timeout`, and ends the thread. The error says what failed and what
-    /// was lost. A second call does nothing.
+    /// Waits until all items are processed, up to `flush_timeout`, and ends the thread. The error reports failures and lost
+    /// items. A second call does nothing.
     pub fn finish(&mut self) -> HookResult {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         let began = Instant::now();
@@ -212,7 +212,7 @@ impl<T: Send + 'static> Worker<T> {
         let (ended, lost) = self.queue.close(deadline);
         self.flushed = began.elapsed();
         if ended {
-            // It has nothing left to do, and cannot panic.
+            // The worker's code has finished, so the thread cannot panic.
             let _ = thread.join();
         }
         let failed = self.check();
@@ -221,16 +221,16 @@ impl<T: Send + 'static> Worker<T> {
         }
         let timeout = self.options.flush_timeout.as_secs_f64();
         let lost = match lost {
-            0 => format!("its worker had not ended {timeout} s after the end"),
+            0 => format!("its worker did not stop within {timeout} s after the end"),
             lost => {
-                format!("{lost} of {} were lost: they were not done {timeout} s after the end", self.sent)
+                format!("{lost} of {} were lost: not processed within {timeout} s after the end", self.sent)
             }
         };
         let before = failed.err().map(|error| format!("; before that, {error}")).unwrap_or_default();
         Err(format!("{lost} (`flush_timeout`){before}").into())
     }
 
-    /// What became of the items sent so far.
+    /// Statistics of the items sent so far.
     #[must_use]
     pub fn delivery_stats(&self) -> DeliveryStats {
         let state = self.queue.lock();

@@ -11,9 +11,9 @@ use super::Failures;
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
-    /// For the worker: an item was sent, or the worker shall end.
+    /// Signals the worker that an item was sent or that it must end.
     work_available: Condvar,
-    /// For the hook: there is room, or the worker has ended.
+    /// Signals the hook that there is room or that the worker has ended.
     progress: Condvar,
 }
 
@@ -25,17 +25,17 @@ pub(super) struct State<T> {
     pub(super) dropped: u64,
     pub(super) lost: u64,
     pub(super) failures: Option<Failures>,
-    /// An item is being processed.
+    /// Whether an item is being processed.
     pub(super) busy: bool,
-    /// `finish` has timed out: items that are still processed count as lost.
+    /// Whether `finish` has timed out. Items processed after that count as lost.
     pub(super) abandoned: bool,
     pub(super) shutdown: Shutdown,
 }
 
-/// How far the shutdown of the worker has come.
+/// The state of the worker's shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shutdown {
-    /// It was not requested.
+    /// Not requested.
     No,
     /// The remaining items are processed until this deadline; `None` is no limit.
     By(Option<Instant>),
@@ -81,7 +81,7 @@ impl<T> Queue<T> {
         state
     }
 
-    /// For the worker: waits for items or the shutdown, up to `until`.
+    /// Called by the worker: waits for items or the shutdown, up to `until`.
     pub(super) fn wait_for_work<'a>(
         &'a self,
         state: MutexGuard<'a, State<T>>,
@@ -90,7 +90,7 @@ impl<T> Queue<T> {
         wait(&self.work_available, state, until)
     }
 
-    /// For the worker: there is room, or it has ended.
+    /// Called by the worker when there is room or it has ended.
     pub(super) fn notify_progress(&self) {
         self.progress.notify_all();
     }

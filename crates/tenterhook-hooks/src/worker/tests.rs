@@ -4,10 +4,10 @@ use tenterhook_core::backtraces::PanicError;
 
 use super::*;
 
-/// Long enough for every machine, and never waited for where all is well.
+/// A timeout that a passing test never reaches.
 const LONG: Duration = Duration::from_mins(1);
 
-/// Deals with numbers once it is let; fails and panics where it is told to.
+/// Processes one number per message on `go`; fails at 13 and panics at 99.
 struct Numbers {
     go: mpsc::Receiver<()>,
     done: mpsc::Sender<String>,
@@ -61,7 +61,7 @@ fn everything_arrives_in_order_and_is_flushed_before_the_end() {
 fn the_oldest_item_is_dropped_and_counted_and_training_never_waits() {
     let (mut worker, go, seen) = numbers(queue(2, WhenFull::DropOldest));
     worker.send(0).expect("nothing failed");
-    // The first is being dealt with, so that the queue is empty.
+    // Wait until the first item is being processed, so that the queue is empty.
     while !worker.queue.lock().busy {
         std::thread::yield_now();
     }
@@ -104,7 +104,7 @@ fn failures_are_returned_and_the_worker_continues() {
     assert_eq!(seen.recv().as_deref(), Ok("7"));
     let error = worker.check().expect_err("some failed").to_string();
     assert_eq!(error, "unlucky (and 2 more since)");
-    worker.send(99).expect("that was told");
+    worker.send(99).expect("earlier failures are already returned");
     go.send(()).expect("it runs");
     let error = worker.finish().expect_err("it panicked");
     assert_eq!(error.to_string(), "its worker panicked: too many");
@@ -113,7 +113,7 @@ fn failures_are_returned_and_the_worker_continues() {
 }
 
 #[test]
-fn items_not_done_in_time_are_lost_and_reported() {
+fn items_not_processed_in_time_are_lost_and_reported() {
     let timeout =
         QueueOptions { flush_timeout: Duration::from_millis(20), ..queue(100, WhenFull::DropOldest) };
     let (mut worker, go, _seen) = numbers(timeout);
@@ -123,13 +123,13 @@ fn items_not_done_in_time_are_lost_and_reported() {
     while !worker.queue.lock().busy {
         std::thread::yield_now();
     }
-    let error = worker.finish().expect_err("nobody lets it go on").to_string();
-    assert_eq!(error, "5 of 5 were lost: they were not done 0.02 s after the end (`flush_timeout`)");
+    let error = worker.finish().expect_err("no item may finish").to_string();
+    assert_eq!(error, "5 of 5 were lost: not processed within 0.02 s after the end (`flush_timeout`)");
     assert_eq!(worker.delivery_stats().lost, 5);
     drop(go);
 }
 
-/// Tries in vain, until it is to end.
+/// Retries until the deadline, and then fails.
 struct Stubborn(mpsc::Sender<Option<Duration>>);
 
 impl Work for Stubborn {
@@ -143,18 +143,18 @@ impl Work for Stubborn {
 
 #[test]
 fn a_worker_that_waits_for_a_retry_ends_at_the_deadline() {
-    let (told, tells) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let queue = QueueOptions { flush_timeout: Duration::from_millis(50), ..QueueOptions::default() };
-    let mut worker = Worker::start("stubborn", queue, Stubborn(told)).expect("it starts");
+    let mut worker = Worker::start("stubborn", queue, Stubborn(sender)).expect("it starts");
     worker.send(()).expect("nothing failed");
-    assert_eq!(tells.recv(), Ok(None), "no end is in sight");
-    let told = worker.finish().expect_err("it had no time").to_string();
-    // It ends by itself, long before it would try again.
+    assert_eq!(receiver.recv(), Ok(None), "there is no deadline yet");
+    let error = worker.finish().expect_err("it had no time").to_string();
+    // The deadline interrupts the pause before the next retry.
     while worker.queue.lock().shutdown != queue::Shutdown::Done {
         std::thread::yield_now();
     }
     let later = worker.check().err().map(|error| error.to_string()).unwrap_or_default();
-    assert!((told + &later).contains("given up with Some(0ns) left"), "{later}");
+    assert!((error + &later).contains("given up with Some(0ns) left"), "{later}");
 }
 
 struct Clockwork(mpsc::Sender<&'static str>);
@@ -174,12 +174,13 @@ impl Work for Clockwork {
 
 #[test]
 fn a_worker_ticks_without_items() {
-    let (told, tells) = mpsc::channel();
-    let mut worker = Worker::start("clockwork", QueueOptions::default(), Clockwork(told)).expect("it starts");
-    assert_eq!(tells.iter().take(3).collect::<Vec<_>>(), ["tick"; 3]);
+    let (sender, receiver) = mpsc::channel();
+    let mut worker =
+        Worker::start("clockwork", QueueOptions::default(), Clockwork(sender)).expect("it starts");
+    assert_eq!(receiver.iter().take(3).collect::<Vec<_>>(), ["tick"; 3]);
     worker.send(()).expect("nothing failed");
     worker.finish().expect("nothing failed");
-    assert_eq!(tells.iter().filter(|told| *told == "taken").count(), 1);
+    assert_eq!(receiver.iter().filter(|event| *event == "taken").count(), 1);
 }
 
 #[test]
@@ -194,11 +195,11 @@ fn dropping_a_worker_processes_its_items() {
 }
 
 thread_local! {
-    /// Workers that this thread starts take nothing while it is locked for writing.
+    /// Workers started by this thread process no items while this lock is held for writing.
     pub(crate) static GATE: std::cell::RefCell<Arc<std::sync::RwLock<()>>> = std::cell::RefCell::default();
 }
 
-/// A worker that waits at the gate of the thread that started it.
+/// Work that waits for the [`GATE`] of the thread that started its worker.
 pub(crate) struct Gated<W> {
     work: W,
     gate: Arc<std::sync::RwLock<()>>,

@@ -8,7 +8,7 @@ use tenterhook_core::{HookResult, backtraces};
 use super::Work;
 use super::queue::{Queue, Shutdown};
 
-/// What [`Work`] sees of its worker: how much time is left.
+/// The context of [`Work`]: the time left, and pauses before retries.
 pub struct WorkerContext(Arc<dyn ShutdownSignal>);
 
 /// The part of a queue that does not depend on the type of its items.
@@ -48,7 +48,7 @@ impl WorkerContext {
         !self.deadline_passed()
     }
 
-    /// The time left once the worker shall end; `None` before that.
+    /// The time left until the deadline of the shutdown; `None` before the shutdown.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
         match self.0.shutdown() {
@@ -65,7 +65,7 @@ impl WorkerContext {
     }
 }
 
-/// What the worker does next.
+/// The next task of the worker.
 enum Next<T> {
     Process(T),
     Tick,

@@ -10,7 +10,7 @@ use super::Checkpoint;
 /// The best checkpoint so far, by the first checkpoint hook that monitors a metric.
 pub const BEST: Key<BestCheckpoint> = Key::new("checkpoint/best");
 
-/// What a checkpoint hook that monitors a metric [provides](tenterhook_core::HookSpec::provides).
+/// The service that a checkpoint hook with a monitored metric [provides](tenterhook_core::HookSpec::provides).
 pub(crate) const PROVIDED: &str = "the choice of a best checkpoint";
 
 /// The best checkpoint by a metric.

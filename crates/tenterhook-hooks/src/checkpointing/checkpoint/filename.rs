@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prefix_of_a_template_is_known() {
+    fn the_prefix_of_a_template_is_found() {
         assert_eq!(prefix(DEFAULT, true), "epoch=");
         assert_eq!(prefix("a/b_{val/loss:.2f}", true), "a/b_val_loss=");
         assert_eq!(prefix("a/b_{val/loss:.2f}", false), "a/b_");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_metrics_of_a_template_are_known() {
+    fn the_metrics_of_a_template_are_found() {
         assert_eq!(metrics("{epoch}-{step:04d}_{val/loss:.2f}/{acc}"), ["val/loss", "acc"]);
     }
 }

@@ -38,11 +38,11 @@ use top_k::TopK;
 /// - **Fires** at `on_train_batch_end`, `on_validation_end`, `on_train_epoch_end`, `on_train_end` and
 ///   `on_exception`, after all other hooks and before the module (at `on_train_epoch_end` after the module). Never in a
 ///   dry run or a sanity check, and not while a signal ends the run: the trainer saves that checkpoint itself.
-/// - **Reads** the monitored metric and the metrics in `filename`; writes checkpoints. While the monitored metric has no
-///   value of the current step, the save is deferred until it has one, whatever the interval: a checkpoint is never
-///   scored by, or named after, the metric of other weights.
+/// - **Reads** the monitored metric and the metrics in `filename`; writes checkpoints. If the monitored metric has no value
+///   for the current step, the save is deferred until it has one: a checkpoint is never scored by, or named after, a
+///   metric of other weights.
 /// - **Names** taken by another run or another hook are not overwritten; the new checkpoint becomes `…-v1`. A resumed run
-///   chooses the same names as an uninterrupted one, and overwrites what it saved before it was killed.
+///   chooses the same names as an uninterrupted one, and overwrites the checkpoints that it saved before it was killed.
 /// - **Cost**: a comparison per batch, and the saves.
 /// - **When it fails** the run is aborted.
 ///
@@ -74,7 +74,7 @@ struct SavedState {
     top_k: TopK,
     last_step: u64,
     last_time_ns: u64,
-    /// A save waits for the monitored metric.
+    /// Whether a save waits for the monitored metric.
     deferred: bool,
     /// The step at which `last` was saved in this fit.
     last_saved_at: Option<u64>,
@@ -88,7 +88,7 @@ struct SavedState {
     taken: Option<BTreeSet<RelPath>>,
     /// The metric of the scores.
     scored_by: Option<String>,
-    /// The last few saves, each with the checkpoints that it replaces: they stay if the save fails.
+    /// The most recent saves, each with the checkpoints that it replaces, which are kept if the save fails.
     replaced: Vec<(RelPath, TopK)>,
 }
 
@@ -145,7 +145,7 @@ impl Checkpoint {
         Ok(requests(saves))
     }
 
-    /// Saves now, whatever the interval.
+    /// Saves now, regardless of the interval.
     fn save_now(&mut self, run_cx: &RunContext<'_>) -> HookResult<Decision> {
         let mut saves = Vec::new();
         self.save_best(run_cx, &mut saves)?;

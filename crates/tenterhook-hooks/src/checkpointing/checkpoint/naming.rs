@@ -14,7 +14,7 @@ use tenterhook_files::RelPath;
 use super::options::LAST;
 use super::{Checkpoint, filename};
 
-/// The names taken in this run, each with its hook. They are compared, never opened.
+/// The names taken in this run, each with its hook. They are only compared, never opened.
 const NAMES: Key<BTreeMap<PathBuf, String>> = Key::new("checkpoint/names");
 
 impl Checkpoint {

@@ -19,7 +19,7 @@ pub(super) const LAST: &str = "last";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "whether to keep the newest as `last` is true, false or \"link\"")]
 pub enum SaveLast {
-    /// `false`, or `true`: its own checkpoint.
+    /// `false`: no `last`; `true`: a separate checkpoint.
     Copy(bool),
     /// `"link"`: a symbolic link to the latest checkpoint.
     Link(Link),
@@ -58,7 +58,7 @@ options! {
         { "required": ["every_n_train_steps", "train_time_interval"],
           "properties": { "every_n_train_steps": { "minimum": 1 } } },
     ] }))]
-    // Saving changes nothing that is computed.
+    // Saving does not affect training.
     #[schemars(extend("x-harmless-change" = true))]
     pub struct CheckpointOptions {
         /// The directory for the checkpoints: relative to the run's checkpoint directory, or absolute. Unset: the run's
@@ -84,8 +84,8 @@ options! {
         pub save_top_k: Option<i64> = None,
         /// Also save the latest state as `last`: with every other save, at the end of every epoch unless another interval
         /// is set, and when training ends, independent of `save_top_k`. `true` saves a copy; `"link"` makes a symbolic
-        /// link if the same state is saved under another name. The `last` of another run is not overwritten: this one
-        /// becomes `last-v1`.
+        /// link if the same state is saved under another name. The `last` of another run is not overwritten: the new
+        /// one is named `last-v1`.
         #[schemars(example = &"link")]
         pub save_last: SaveLast = SaveLast::Unset,
         /// Save only the weights used for evaluation: with `ema_weights`, the average. Training cannot be resumed from
@@ -93,8 +93,8 @@ options! {
         pub save_weights_only: bool = false,
         /// Save a checkpoint when the run fails.
         pub save_on_exception: bool = false,
-        /// Save at the end of the training epoch instead of after validation. Unset: if there is no validation, or
-        /// exactly one per epoch.
+        /// Save at the end of the training epoch instead of after validation. Unset: only if there is no
+        /// validation, or exactly one per epoch.
         #[schemars(example = true)]
         pub save_on_train_epoch_end: Option<bool> = None,
         /// Number of epochs between checkpoints; 0 disables. Unset: 1, unless another interval is set.
@@ -135,7 +135,7 @@ impl CheckpointOptions {
         self.monitor.as_ref().map_or(Ok(Mode::Min), |monitor| Mode::resolve(self.mode, monitor))
     }
 
-    /// How many checkpoints are kept: -1 is all.
+    /// The number of checkpoints to keep; -1 keeps all.
     pub(super) fn top_k(&self) -> i64 {
         let keeps_all = self.every_n_epochs.is_some() && self.monitor.is_none();
         self.save_top_k.unwrap_or(if keeps_all { -1 } else { 1 })
@@ -226,7 +226,7 @@ impl CheckpointOptions {
     }
 }
 
-/// Why a path below the checkpoint directory is reserved, if it is.
+/// The reason why a path below the checkpoint directory is reserved, if it is.
 fn reserved<'p>(parts: impl Iterator<Item = &'p str>) -> Option<&'static str> {
     parts.enumerate().find_map(|(at, part)| match part {
         "latest" if at == 0 => Some("`latest` is the trainer's link to the latest checkpoint"),

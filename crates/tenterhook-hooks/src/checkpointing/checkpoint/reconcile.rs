@@ -10,7 +10,7 @@ use super::naming::{release_names, reserve_name};
 use super::top_k::TopK;
 
 impl Checkpoint {
-    /// After a resume: the run or a user may have removed checkpoints since.
+    /// Updates the records after a resume: the run or a user may have removed checkpoints.
     pub(super) fn reconcile(&mut self, run_cx: &RunContext<'_>) -> HookResult {
         if self.state.scored_by.is_some() && self.state.scored_by != self.options.monitor {
             run_cx.say("`monitor` has changed: the checkpoints kept by the old metric stay on the disk and are not ranked any more");

@@ -15,7 +15,7 @@ impl Checkpoint {
         })
     }
 
-    /// Whether there is nothing to save: not training, a dry run, or this step is saved already.
+    /// Whether no save is due: outside training, in a dry run, after a signal, or if this step is already saved.
     pub(super) fn nothing_to_save(&self, run_cx: &RunContext<'_>) -> bool {
         let inactive =
             run_cx.stage != Stage::Fit || run_cx.phase == Phase::SanityCheck || run_cx.run.fast_dev_run;
@@ -47,7 +47,7 @@ impl Checkpoint {
         monitor.is_some_and(|name| run_cx.metrics().step_of(name).is_none_or(|step| step < run_cx.step))
     }
 
-    /// Whether a deferred save is due now: the metric was logged, or is missing after a validation. It is deferred no more.
+    /// Whether a deferred save is due now: the metric was logged, or is missing after a validation. If so, clears it.
     pub(super) fn take_deferred(&mut self, run_cx: &RunContext<'_>) -> bool {
         let monitor = self.options.monitor.as_ref();
         let is_missing = monitor.is_some_and(|name| run_cx.metrics().get(name).is_none());
@@ -56,8 +56,8 @@ impl Checkpoint {
     }
 }
 
-/// Whether a signal ends the run. The trainer has saved a checkpoint to resume from; an uninterrupted training would not
-/// have reached the end events that follow.
+/// Whether a signal ends the run. The trainer then saves a checkpoint itself, and the end events that follow would not
+/// occur in an uninterrupted run.
 pub(super) fn is_interrupted(run_cx: &RunContext<'_>) -> bool {
     run_cx.status == Status::Interrupted
 }

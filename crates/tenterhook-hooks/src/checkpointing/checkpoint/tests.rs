@@ -1,4 +1,4 @@
-//! What the hook asks for, and what it makes of what is really there.
+//! The requested saves, and the handling of failed saves and missing checkpoints.
 
 use std::fs;
 
@@ -29,7 +29,7 @@ fn epoch(rig: &mut Rig<Checkpoint>, step: u64, score: f64) {
     rig.metric("loss", score).progress(progress(step)).on_train_epoch_end();
 }
 
-/// The names it asked for, in order.
+/// The names of the requested saves, in order.
 fn asked(rig: &Rig<Checkpoint>) -> Vec<String> {
     let decisions = rig.decisions();
     let requests = decisions.iter().flat_map(|(_, decision)| decision.requests());
@@ -75,16 +75,16 @@ fn a_failed_save_is_not_among_the_best() {
     epoch(&mut rig, 3, 4.0);
     assert_eq!(rig.hook().best(), Some((PathBuf::from("2"), Some(3.0))), "the first was never written");
     assert_eq!(asked(&rig), ["1", "last", "2", "last", "3", "last"], "there is room for a third");
-    // The news are heard once: another under the same name is another.
+    // The failure is handled only once: a later save under the same name is a different save.
     epoch(&mut rig, 4, 2.0);
     assert_eq!(rig.hook().best(), Some((PathBuf::from("4"), Some(2.0))));
-    // The `last` of the end could not be written, so the end of training tries again.
+    // The most recent `last` could not be written, so the end of training saves it again.
     rig.run(run(&["1", "last", "last"])).on_train_end();
     assert_eq!(asked(&rig)[6..], ["4", "last", "last"]);
 }
 
 #[test]
-fn last_is_saved_every_epoch_whatever_the_best_are() {
+fn last_is_saved_every_epoch_independent_of_the_best() {
     for (toml, expected) in [
         (BEST.replace("save_top_k = 2", "save_top_k = 1"), ["1", "last", "last", "last"]),
         (BEST.replace("save_top_k = 2", "save_top_k = 0"), ["last", "last", "last", ""]),
@@ -101,7 +101,7 @@ fn last_is_saved_every_epoch_whatever_the_best_are() {
         let expected = expected.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>();
         assert_eq!(asked(&rig), expected, "{toml}");
     }
-    // Validations are rarer than epochs, and the best are judged there.
+    // The best checkpoints are chosen after validations, which are less frequent than epochs.
     let mut rig =
         Rig::new(checkpoint("monitor = \"loss\"\nmode = \"min\"\nsave_last = true\nfilename = \"{step}\""));
     let mut run = RunInfo::default();
@@ -122,7 +122,7 @@ fn every_n_epochs_without_a_monitor_keeps_all_checkpoints_by_default() {
 }
 
 #[test]
-fn after_a_resume_the_best_checkpoint_exists() {
+fn a_resumed_run_reports_an_existing_best_checkpoint() {
     let dir = tempfile::tempdir().expect("a directory");
     let run = |removed: &[&str]| RunInfo {
         checkpoints: dir.path().into(),
@@ -136,14 +136,14 @@ fn after_a_resume_the_best_checkpoint_exists() {
         fs::create_dir(dir.path().join(step.to_string())).expect("it is saved");
     }
     fs::remove_dir(dir.path().join("1")).expect("it was there");
-    // The run removed it itself, later: it decides as it did, but has nothing to load there.
+    // The run itself removed it later: its decisions stay the same, but the checkpoint cannot be loaded.
     let mut own = rig.resumed(checkpoint(BEST));
     own.run(run(&["1"])).on_train_start();
     assert_eq!(own.hook().best(), Some((PathBuf::from("2"), Some(2.0))));
     epoch(&mut own, 3, 5.0);
     assert_eq!(asked(&own), ["last"], "worse than both");
     assert!(own.said().is_empty());
-    // Somebody else removed it: there is room again.
+    // A user removed it: there is room for another one.
     let mut others = rig.resumed(checkpoint(BEST));
     others.run(run(&[])).on_train_start();
     assert!(others.said()[0].1.starts_with("`1` no longer exists"), "{:?}", others.said());
@@ -160,7 +160,7 @@ fn names_depend_on_the_run_and_not_on_the_disk() {
     let mut rig = Rig::new(checkpoint(all));
     rig.run(shared.clone()).on_train_start();
     epoch(&mut rig, 1, 0.0);
-    // It was saved, and another after it; then the run was killed.
+    // The run is killed after another save.
     let mut resumed = rig.resumed(checkpoint(all));
     epoch(&mut rig, 2, 0.0);
     for name in asked(&rig) {
@@ -170,7 +170,7 @@ fn names_depend_on_the_run_and_not_on_the_disk() {
     epoch(&mut resumed, 2, 0.0);
     assert_eq!(asked(&rig), ["model-v1", "model-v2"]);
     assert_eq!(asked(&resumed), ["model-v2"], "it is written again under its name");
-    // Begun again in its own directory, a run finds there what it wrote itself.
+    // A run that restarts in its own directory overwrites its own checkpoints.
     let own = RunInfo { directory: Some(dir.path().into()), ..shared };
     let mut again = Rig::new(checkpoint(all));
     again.run(own).on_train_start();

@@ -15,8 +15,8 @@ struct SavedCheckpoint {
     /// `None` without a monitored metric, or if its value was NaN.
     #[serde(with = "tenterhook_core::number::option")]
     score: Option<f64>,
-    /// Removed after the checkpoint that the run resumed from was saved. It is still ranked, so that the resumed run
-    /// decides as before, but cannot be loaded. Determined at every start.
+    /// Whether the run removed it after saving the checkpoint that it resumed from. It is still ranked, so that the
+    /// resumed run makes the same decisions, but cannot be loaded. Determined at every start.
     #[serde(skip)]
     missing: bool,
 }
@@ -31,7 +31,7 @@ impl TopK {
                 .is_some_and(|worst| self.0[worst].score.is_none_or(|kept| mode.is_better(score, kept)))
     }
 
-    /// Removes the worst until there is room for one more; returns the removed ones.
+    /// Removes the worst checkpoints until there is room for one more, and returns them.
     pub(super) fn make_room(&mut self, keep: Option<usize>, mode: Mode) -> TopK {
         let mut removed = Vec::new();
         while let Some(worst) =
@@ -42,7 +42,6 @@ impl TopK {
         TopK(removed)
     }
 
-    /// The paths.
     pub(super) fn paths(&self) -> Vec<RelPath> {
         self.0.iter().map(|kept| kept.path.clone()).collect()
     }
@@ -52,7 +51,6 @@ impl TopK {
         self.0.splice(..0, replaced.0);
     }
 
-    /// Adds a checkpoint.
     pub(super) fn add(&mut self, path: RelPath, score: Option<f64>) {
         self.0.push(SavedCheckpoint { path, score: score.filter(|score| !score.is_nan()), missing: false });
     }
@@ -84,8 +82,8 @@ impl TopK {
         }
     }
 
-    /// The best checkpoint and its score; of equals the newest. It may be missing on the disk: a resumed run decides as
-    /// before.
+    /// The best checkpoint and its score; of equal ones, the newest. It may be missing on the disk, so that a resumed
+    /// run makes the same decisions.
     pub(super) fn best(&self, mode: Mode) -> Option<(&RelPath, Option<f64>)> {
         TopK::best_of(self.0.iter(), mode)
     }
@@ -108,7 +106,7 @@ impl TopK {
         best.map(|kept| (&kept.path, kept.score))
     }
 
-    /// The worst; of equals the oldest.
+    /// The worst checkpoint; of equal ones, the oldest.
     fn worst(&self, mode: Mode) -> Option<usize> {
         let worse = |a: &SavedCheckpoint, b: &SavedCheckpoint| match (a.score, b.score) {
             (Some(a), Some(b)) => mode.is_better(b, a),
@@ -148,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_is_known_and_of_equals_the_newest() {
+    fn the_best_of_equal_ones_is_the_newest() {
         let mut top_k = TopK::default();
         assert_eq!(top_k.best(Mode::Min), None);
         for (name, score) in [("none", None), ("a", Some(2.0)), ("b", Some(1.0)), ("c", Some(1.0))] {

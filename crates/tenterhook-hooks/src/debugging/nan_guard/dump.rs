@@ -117,7 +117,7 @@ struct At {
     batch: u64,
 }
 
-/// A free directory for a step's dump: a skipped step is repeated under the same number.
+/// A free directory for a step's dump: a step whose update was skipped is repeated under the same number.
 fn free(root: &Path, step: u64) -> PathBuf {
     let first = root.join(format!("{STEP}{step}"));
     let again = (1_u64..).map(|version| root.join(format!("{STEP}{step}-v{version}")));

@@ -15,7 +15,7 @@ pub(super) enum Finding {
     Gradient(ValueCounts),
 }
 
-/// How many of a tensor's values are not finite.
+/// The number of a tensor's non-finite values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct ValueCounts {
     name: String,
@@ -39,7 +39,7 @@ fn count_nan(tensor: &Tensor<'_>) -> usize {
     if non_finite == 0 {
         return 0;
     }
-    // An engine may compute in another precision than it shows.
+    // An engine may count in a precision other than that of the values it returns.
     tensor.to_vec().iter().filter(|value| value.is_nan()).count().min(non_finite)
 }
 
@@ -87,7 +87,7 @@ impl Described {
         Described { name, shape, dtype, stats: Statistics::of(tensor) }
     }
 
-    /// Updates the statistics if the tensor has this name and shape. It usually has: each step has the same points.
+    /// Updates the statistics if the tensor has this name and shape, which is usual: each step has the same points.
     fn update(&mut self, name: &str, tensor: &Tensor<'_>) -> bool {
         let is_same = self.name == name && self.shape == tensor.shape();
         if is_same {
@@ -110,7 +110,7 @@ pub(super) struct BatchRecord {
     pub(super) parameters: Vec<Described>,
     pub(super) gradients: Vec<Described>,
     activations: Vec<Described>,
-    /// How many of the activations belong to this batch.
+    /// The number of activations of this batch.
     shown: usize,
 }
 
@@ -136,7 +136,7 @@ impl BatchRecord {
         }
         let known = self.activations.get_mut(self.shown).is_some_and(|known| known.update(point, tensor));
         if !known {
-            // The module showed other points in the last batch.
+            // The module exposed other points in the last batch.
             self.activations.truncate(self.shown);
             self.activations.push(Described::new(point, tensor));
         }
@@ -157,7 +157,7 @@ impl BatchRecord {
     }
 }
 
-/// How many names a message lists; the report has all.
+/// The maximum number of names in a message; the report has all.
 const MAX_NAMED: usize = 5;
 
 /// The findings as a message.

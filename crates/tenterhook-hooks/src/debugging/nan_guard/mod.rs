@@ -36,8 +36,7 @@ use crate::support::point_filter::PointFilter;
 ///   the first batch reports `points` that match nothing.
 /// - **Cost**: every loss is read before its backward pass, and every gradient and every activation is scanned once.
 ///   `check_loss`, `check_gradients`, `check_activations` and `points` reduce it.
-/// - **When it fails** the run is aborted; `raise` works this way. A dump that cannot be written is reported and
-///   otherwise ignored.
+/// - **When it fails** the run is aborted, which is how `raise` ends it. A dump that cannot be written is only reported.
 ///
 /// With gradient accumulation, a window with a non-finite value is skipped and counted once. Of consecutive non-finite
 /// steps, the first ten and then every hundredth are reported.
@@ -61,7 +60,7 @@ pub struct NanGuard {
     points: PointFilter,
     state: SavedState,
     batch: BatchRecord,
-    /// How many of the batch's findings are handled.
+    /// The number of the batch's findings that are already handled.
     handled: usize,
     shapes: ShapeLog,
 }
@@ -298,7 +297,7 @@ impl Controller for NanGuard {
         self.points.report_unmatched(cx);
         let mut decision = Decision::CONTINUE;
         if self.batch.found.len() > self.handled {
-            // Activations of a step without a loss.
+            // Without a loss there is no backward pass, which would have handled the activations.
             decision = self.handle(cx);
         }
         if self.batch.found.is_empty() {

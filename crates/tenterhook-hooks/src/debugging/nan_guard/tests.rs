@@ -22,7 +22,7 @@ impl Run {
         Run { rig, at: Progress::default() }
     }
 
-    /// A batch with this loss and these gradients of `w` and `b`, after which a window may end with a step.
+    /// A batch with this loss and these gradients of `w` and `b`. `ends`: it ends its window with a step.
     fn batch_of_window(&mut self, loss: f64, [w0, w1, b]: [f32; 3], ends: bool) {
         (self.at.batches, self.at.step_counted) = (self.at.batches + 1, false);
         let rig = self.rig.progress(self.at).loss(loss);
@@ -53,7 +53,7 @@ fn undumped(action: NanAction) -> NanGuardOptions {
     NanGuardOptions { action, dump: false, ..NanGuardOptions::default() }
 }
 
-/// The last good step, how many were non-finite in a row, and how many dumps there are.
+/// The last good step, the number of consecutive non-finite steps, and the number of dumps.
 fn kept(rig: &Rig<NanGuard>) -> (Option<u64>, u64, u64) {
     let hook = rig.hook();
     (hook.state.last_good_step, hook.state.in_a_row, hook.state.dumps)
@@ -169,7 +169,7 @@ fn unmatched_points_are_reported_once_after_the_first_batch() {
 }
 
 #[test]
-fn a_report_tells_nan_from_infinity_and_a_batch_without_tensors_is_reported() {
+fn a_report_distinguishes_nan_from_infinity_and_a_batch_without_tensors_is_reported() {
     let root = tempfile::tempdir().expect("a directory");
     let options = NanGuardOptions { action: NanAction::Skip, ..NanGuardOptions::default() };
     let mut run = Run::new(options);
@@ -201,7 +201,7 @@ fn an_activation_of_a_step_without_a_loss_is_found() {
 }
 
 #[test]
-fn too_many_in_a_row_fail_the_run_and_a_good_step_ends_the_row() {
+fn too_many_consecutive_findings_fail_the_run_and_a_finite_step_resets_the_count() {
     for action in [NanAction::Warn, NanAction::Skip] {
         let mut run = Run::new(NanGuardOptions { max_consecutive: 2, ..undumped(action) });
         for loss in [f64::NAN, 1.0, f64::NAN] {
@@ -218,7 +218,7 @@ fn too_many_in_a_row_fail_the_run_and_a_good_step_ends_the_row() {
 }
 
 #[test]
-fn of_consecutive_findings_ten_are_reported_and_then_every_hundredth() {
+fn the_first_ten_consecutive_findings_and_then_every_hundredth_are_reported() {
     let mut run = Run::new(undumped(NanAction::Warn));
     for _ in 0..250 {
         run.batch(f64::NAN, GOOD);
@@ -232,7 +232,7 @@ fn a_window_is_counted_once_and_skipped_as_a_whole() {
     run.rig.run(RunInfo { accumulate_grad_batches: 2, ..RunInfo::default() });
     let sum = [f32::NAN, 0.0, 0.0];
     run.batch_of_window(f64::NAN, sum, false);
-    // The second batch is good; the sum of the window is not.
+    // The second batch is finite; the accumulated gradients of the window are not.
     run.batch_of_window(1.0, sum, true);
     assert_eq!(run.said().len(), 1, "{:?}", run.said());
     assert_eq!(run.rig.hook().state.in_a_row, 1);
@@ -269,7 +269,7 @@ fn every_new_set_of_shapes_is_reported_once() {
     assert!(silent.said().is_empty());
 }
 
-/// A run that fails in its second batch, with its files here.
+/// A run that fails in its second batch, with its files in `root`.
 fn dumped(root: &Path, change: impl FnOnce(&mut RunInfo)) -> Run {
     let mut run = Run::new(NanGuardOptions::default());
     let mut info = RunInfo {
@@ -348,7 +348,7 @@ fn the_activations_in_a_report_are_those_of_its_own_batch() {
 }
 
 #[test]
-fn without_a_run_directory_it_dumps_beside_the_checkpoints_and_in_a_dry_run_not_at_all() {
+fn dumps_are_beside_the_checkpoints_without_a_run_directory_and_never_in_a_dry_run() {
     let root = tempfile::tempdir().expect("a directory");
     dumped(root.path(), |info| info.directory = None);
     assert!(root.path().join("elsewhere/nan_guard/step_2/report.json").is_file());
@@ -375,7 +375,7 @@ fn at_most_max_dumps_are_written_each_in_its_own_directory() {
     for _ in 0..2 {
         run.batch(f64::NAN, GOOD);
     }
-    // The count goes on across a resume.
+    // The count continues after a resume.
     let rig = run.rig.resumed(NanGuard::new(options).expect("they fit"));
     let mut run = Run { rig, at: run.at };
     run.batch(f64::NAN, GOOD);
@@ -387,7 +387,7 @@ fn at_most_max_dumps_are_written_each_in_its_own_directory() {
 }
 
 #[test]
-fn values_that_cannot_work_are_refused_with_the_key_and_the_fix() {
+fn invalid_values_are_refused_with_the_key_and_the_fix() {
     let default = NanGuardOptions::default;
     let none =
         NanGuardOptions { check_loss: false, check_gradients: false, check_activations: false, ..default() };

@@ -50,11 +50,11 @@ options! {
 ///   checkpoints.
 /// - **Writes** `profile/data_wait_s`, `profile/forward_s`, `profile/backward_s`, `profile/optimizer_s`,
 ///   `profile/hooks_s` and `profile/other_s` at the end of every epoch: the seconds in this epoch. At the end of
-///   training, a table of count, total, mean, p50, p99 and share. Times are counted in buckets that grow by 2.2 %, so that
+///   training it prints a table of count, total, mean, p50, p99 and share. Times are counted in buckets that grow by 2.2 %, so that
 ///   p50 and p99 are within 1.1 % of the exact values, from 1 ns to almost 5 hours.
-/// - **Cost**: about ten clock reads per batch and two per event that a hook receives; gradients that live until the
-///   update is over; 70 KB of memory, whatever the length of the run.
-/// - **When it fails**, because its file cannot be written, the failure is reported.
+/// - **Cost**: about ten clock reads per batch and two per event that a hook receives; gradients are kept until the
+///   end of the update; 70 KB of memory, whatever the length of the run.
+/// - **When it fails**: if its file cannot be written, the failure is reported.
 ///
 /// ```toml
 /// [[hooks]]
@@ -69,9 +69,9 @@ pub struct Profiler {
     state: Resumable<SavedState>,
     /// Warm-up batches left in this process.
     to_skip: u64,
-    /// When the measurement of the current batch began, and the total time in hooks by then.
+    /// The start time of the current batch, and the total time in hooks at that time.
     since: (Duration, Duration),
-    /// The total time of hooks on activations by then.
+    /// The total time of hooks on activations at the start of the current batch.
     at_points: Duration,
     /// The times of the current batch.
     batch: [Option<Duration>; PARTS.len()],

@@ -18,7 +18,7 @@ fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// A batch of a hundred milliseconds, of which five are nobody's.
+/// A batch of 100 ms, of which 5 ms belong to no part.
 fn batch(rig: &mut Rig<Profiler>, number: u64, steps: bool) {
     let start = ms(100 * (number - 1));
     let progress = Progress { batches: number, total_batches: number, ..Progress::default() };
@@ -179,7 +179,7 @@ fn without_batches_there_is_a_line_instead_of_a_table() {
 }
 
 #[test]
-fn a_warm_up_must_end_and_a_file_is_its_own() {
+fn the_file_is_claimed_and_the_needed_run_length_declared() {
     let of = |skip_first_batches| profiler(ProfilerOptions { skip_first_batches, ..all_batches() }).spec();
     assert_eq!(of(3).needs_run_length, [("skip_first_batches", Cadence::Batches(4))], "the default, too");
     assert_eq!(of(10).needs_run_length, [("skip_first_batches", Cadence::Batches(11))]);

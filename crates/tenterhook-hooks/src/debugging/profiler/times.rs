@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The number of buckets per doubling.
 const PER_DOUBLING: f64 = 32.0;
 
-/// Up to 2⁴⁴ ns, almost five hours; longer times count as that.
+/// Covers times up to 2⁴⁴ ns, almost five hours; longer times count as this maximum.
 const BUCKETS: usize = 44 * 32;
 
 /// The relative error of a quantile: half a bucket.
@@ -70,7 +70,7 @@ impl Times {
         if self.count == 0 { 0.0 } else { self.total.as_secs_f64() / self.count as f64 }
     }
 
-    /// The quantile of this share in seconds, within [`BOUND`].
+    /// The quantile in seconds, with a relative error of at most [`BOUND`]. `share` is between 0 and 1.
     pub(super) fn quantile(&self, share: f64) -> f64 {
         let needed = share * self.count as f64;
         let mut reached = self.none as f64;
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn quantiles_are_within_the_bound_whatever_the_size() {
         for unit in [1, 1000, 1_000_000, 1_000_000_000] {
-            // Out of order, on purpose.
+            // Out of order.
             let all = times((1..=1000).map(|time| (time * 3 % 1001) * unit));
             for (share, exact) in [(0.5, 500), (0.99, 990), (1.0, 1000), (0.001, 1)] {
                 let exact = (exact * unit) as f64 * 1e-9;

@@ -65,12 +65,12 @@ options! {
 pub struct Csv {
     options: CsvOptions,
     queue: QueueOptions,
-    memory: Memory,
+    memory: SavedState,
 }
 
-/// What a checkpoint keeps.
+/// State saved in checkpoints.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Memory {
+struct SavedState {
     file: SinkFile<Cells>,
 }
 
@@ -85,7 +85,7 @@ when_full = "block"
     fn from_options(options: CsvOptions) -> Result<Csv, OptionError> {
         output_path::check("path", &options.path, "metrics.csv")?;
         let queue = QueueOptions::checked(options.queue_size, options.when_full, options.flush_timeout)?;
-        Ok(Csv { options, queue, memory: Memory::default() })
+        Ok(Csv { options, queue, memory: SavedState::default() })
     }
 }
 

@@ -140,7 +140,7 @@ pub(super) fn columns(rows: Records<'_, Cells>) -> io::Result<Vec<String>> {
     Ok(columns)
 }
 
-/// Replaces the table by one with these columns and rows.
+/// Replaces the table with one of these columns and rows.
 pub(super) fn write<'r>(
     path: &Path,
     columns: &[String],

@@ -12,7 +12,7 @@ fn csv(options: CsvOptions) -> Csv {
     Csv::from_options(options).expect("the options fit")
 }
 
-/// A rig whose run directory is this one.
+/// A rig with this run directory.
 fn rig(directory: &Path) -> Rig<Csv> {
     let options = CsvOptions { when_full: WhenFull::Block, ..CsvOptions::default() };
     let mut rig = Rig::new(csv(options));
@@ -24,7 +24,7 @@ fn text(path: &Path) -> String {
     std::fs::read_to_string(path).expect("it is there")
 }
 
-/// Three epochs, with metrics that come and go.
+/// Plays a script, in which some metrics are not logged in every step.
 fn play(rig: &mut Rig<Csv>, script: &[tenterhook_testkit::ScriptEntry]) {
     for entry in script {
         if entry.event == tenterhook_core::Event::TrainBatchEnd {
@@ -75,7 +75,7 @@ fn python_reads_a_row_per_line_that_was_logged() {
 }
 
 #[test]
-fn a_resumed_run_cuts_its_table_back_and_an_evaluation_does_not() {
+fn a_resumed_run_truncates_its_table_and_an_evaluation_does_not() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("metrics.csv");
     let script = script();
@@ -140,7 +140,7 @@ fn rows_of_another_run_stay_on_resume() {
     let cut = script.iter().position(|entry| entry.progress.total_batches == 3).expect("there are six");
     let mut first = made();
     play(&mut first, &script[..cut]);
-    // By then it is known what stood there.
+    // After this, the number of rows of the other run is known.
     first.finish();
     let mut again = first.resumed(csv(CsvOptions { path: path.clone(), ..CsvOptions::default() }));
     play(&mut first, &script[cut..]);

@@ -48,7 +48,7 @@ pub struct ExecOptions {
     /// What happens when the queue is full: `drop_oldest` drops the oldest event, `block` makes training wait.
     #[serde(default)]
     pub when_full: WhenFull,
-    /// How long the end of the run waits for commands. Commands that still run after it are killed.
+    /// How long the end of the run waits for commands. Commands that are still running then are killed.
     #[serde(default = "minute")]
     #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
     pub flush_timeout: TimeSpan,
@@ -133,16 +133,16 @@ impl ExecOptions {
     }
 }
 
-/// Runs a command at events, with the event as JSON on its standard input, so a script in any language can be a hook.
+/// Runs a command at events, with the event as JSON on its standard input, so that a script in any language can be a hook.
 ///
 /// - **Fires** at the events of `on`; not in a dry run, a rehearsal or a sanity check.
 /// - **Reads** all metrics. **Writes** nothing itself. The command reads one JSON object with `event`, `run`, `directory`
-///   (of the run), `stage`, `phase`, `step`, `epoch`, `time` (seconds since the start of the run) and `metrics` (numbers
-///   that JSON lacks are `"nan"`, `"inf"` and `"-inf"`), and with the fields of the event: `outcome` with `by`, `reason`,
+///   (of the run), `stage`, `phase`, `step`, `epoch`, `time` (seconds since the start of the run) and `metrics` (non-finite
+///   numbers are `"nan"`, `"inf"` and `"-inf"`), and with the fields of the event: `outcome` with `by`, `reason`,
 ///   `signal` or `error`; for a failure `origin`, `place`, `error` and `panicked`; for a saved checkpoint `path`, `root`,
 ///   `best` and `again`, where `step`, `epoch` and `metrics` are those of the save; for a disabled hook `hook` and `reason`.
 ///   The environment has `TENTER_EVENT`, `TENTER_RUN_DIR` and `TENTER_STEP`. Commands run one after the other. Up to 20
-///   lines of the output of each are printed and journaled.
+///   lines of each command's output are printed and journaled.
 /// - **Cost**: a copy of the metrics; commands run on a worker thread. The end of the run waits for them, up to
 ///   `flush_timeout`.
 /// - **Refused before step 1** if the program does not exist or is not executable. A string for `sh -c` is not checked.
@@ -254,7 +254,7 @@ const EVENTS: [Event; 24] = [
     Event::Teardown,
 ];
 
-/// By hand, because all events are treated alike.
+/// Implemented without `#[hook]`, because all events are handled by the same code.
 impl Hook for Exec {
     fn spec(&self) -> HookSpec {
         let events = self.events.with(Event::Setup).with(Event::Teardown);

@@ -1,4 +1,4 @@
-//! Runs a command until it ends, its timeout or the end of the run. Its pipes never block us.
+//! Runs a command until it ends, its timeout expires or the run ends. Its pipes never block the caller.
 
 use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -12,9 +12,9 @@ use tenterhook_core::EffectPermit;
 
 use super::process_tree::ProcessTree;
 
-/// How many bytes of standard output are kept, from its start.
+/// The number of bytes of standard output to keep, from its start.
 const STDOUT_BYTES: usize = 8 * 1024;
-/// How many bytes of standard error are kept, from its end.
+/// The number of bytes of standard error to keep, from its end.
 const STDERR_BYTES: usize = 2 * 1024;
 /// How long the pipes are read after the command has ended: background processes may hold them open.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
@@ -35,7 +35,7 @@ pub(super) struct Limits<'a> {
     pub(super) is_cancelled: &'a dyn Fn() -> bool,
 }
 
-/// Runs a command with this standard input. The error says what went wrong, without the command.
+/// Runs a command with this standard input. The error describes the failure, without the command.
 pub(super) fn run(
     _: EffectPermit,
     mut command: Command,
@@ -43,7 +43,7 @@ pub(super) fn run(
     limits: &Limits<'_>,
 ) -> Result<Output, String> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // In its own group, a Ctrl-C in the terminal does not reach it, and it can be killed with its children.
+    // In its own process group, the command does not receive Ctrl-C and can be killed with its children.
     command.process_group(0);
     let spawned = ProcessTree::spawn(&mut command);
     let (mut child, tree) = spawned.map_err(|error| format!("could not be started: {error}"))?;
@@ -81,7 +81,7 @@ fn exit_text(status: ExitStatus) -> String {
     }
 }
 
-/// Waits until the command ends; the error says why it must be killed.
+/// Waits until the command ends; the error is the reason to kill it.
 fn wait(child: &mut Child, limits: &Limits<'_>) -> Result<ExitStatus, String> {
     let (start, mut nap) = (Instant::now(), Duration::from_millis(1));
     loop {
@@ -120,7 +120,7 @@ enum Keep {
     Last(usize),
 }
 
-/// The bytes of a pipe that are kept.
+/// The kept part of a pipe's output.
 #[derive(Clone, Debug, Default)]
 struct Captured {
     bytes: Vec<u8>,
@@ -164,7 +164,7 @@ impl PipeReader {
         Ok(PipeReader { captured, open: Some(open) })
     }
 
-    /// What was read when the pipe is closed, or at this time.
+    /// Waits until the pipe is closed or this time is reached, and returns the output so far.
     fn read_until(self, latest: Instant) -> Captured {
         if let Some(open) = self.open {
             let _ = open.recv_timeout(latest.saturating_duration_since(Instant::now()));
@@ -179,7 +179,7 @@ mod tests {
 
     use super::*;
 
-    /// More than any of these commands takes by itself.
+    /// Longer than any of these commands takes.
     const LONG: Duration = Duration::from_mins(1);
 
     fn sh(script: &str, input: &[u8], timeout: Duration) -> Result<Output, String> {
@@ -197,13 +197,13 @@ mod tests {
     }
 
     #[test]
-    fn a_command_gets_its_input_and_says_its_lines() {
+    fn a_command_reads_its_input_and_its_lines_are_returned() {
         assert_eq!(sh("cat; echo; echo two", b"one", LONG), lines(&["one", "two"]));
         assert_eq!(sh("true", b"", LONG), lines(&[]));
     }
 
     #[test]
-    fn one_that_fails_says_how_and_with_which_last_words() {
+    fn a_failed_command_is_an_error_with_the_end_of_its_standard_error() {
         assert_eq!(
             sh("echo no >&2; exit 3", b"", LONG),
             Err("ended with exit code 3; the end of its standard error: no".into())
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_takes_too_long_is_killed_with_all_its_children() {
+    fn a_command_is_killed_with_all_its_children_after_its_timeout() {
         let dir = tempfile::tempdir().expect("a directory");
         let script =
             format!("(sleep 2; touch {}) & echo waiting >&2; wait", dir.path().join("alive").display());
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_still_there_when_all_is_over_is_killed() {
+    fn a_running_command_is_killed_at_the_end_of_the_run() {
         let mut command = Command::new("sleep");
         command.arg("50");
         let error = run(outside(), command, Vec::new(), &Limits { timeout: LONG, is_cancelled: &|| true })

@@ -78,7 +78,7 @@ mod linux {
         static SPAWNING: Mutex<()> = Mutex::new(());
         let _guard = SPAWNING.lock().unwrap_or_else(PoisonError::into_inner);
         let usual = getrlimit(Resource::Locks);
-        // Where the hard limit is lower, only the variable marks the command.
+        // If the hard limit is lower, only the variable marks the command.
         let marked = setrlimit(Resource::Locks, Rlimit { current: Some(mark), ..usual });
         let child = command.spawn();
         if marked.is_ok() {
@@ -176,7 +176,7 @@ mod tests {
 
     use super::*;
 
-    /// A command that prints the ids of what it starts, one per line, and then waits.
+    /// Starts a command that prints the ids of its children, one per line, and then waits.
     fn ids_of(script: &str, count: usize) -> (Child, ProcessTree, Vec<String>) {
         let mut command = Command::new("sh");
         command.args(["-c", script]).stdout(Stdio::piped());
@@ -191,13 +191,13 @@ mod tests {
         (child, tree, text.lines().map(str::to_owned).collect())
     }
 
-    /// Whether a process has not ended. One that was killed may wait for its new parent to notice.
+    /// Whether a process is alive. A killed one may remain a zombie until its new parent reaps it.
     fn lives(id: &str) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with(['Z', 'X']))
     }
 
-    /// Whether they all end. A process ends as soon as it is scheduled after the signal.
+    /// Waits until all processes end, and returns whether they did. A killed process ends only when it is scheduled.
     fn end(ids: &[String]) -> bool {
         let pause = || std::thread::sleep(std::time::Duration::from_millis(1));
         (0..20_000).any(|_| !ids.iter().any(|id| lives(id)) || (pause(), false).1)
@@ -217,12 +217,12 @@ mod tests {
     }
 
     #[test]
-    fn other_commands_with_their_orphans_and_other_children_live_on() {
+    fn other_commands_with_their_orphans_and_other_children_are_not_killed() {
         let (mut other, others, ids) = ids_of("(env -i setsid sleep 100 & echo $!); sleep 100", 1);
         let stop = AtomicBool::new(false);
         let mut children = Vec::new();
         std::thread::scope(|scope| {
-            // Of the program, started at the same time.
+            // Other children of this program, started concurrently.
             scope.spawn(|| {
                 while !stop.load(Relaxed) && children.len() < 500 {
                     children.push(Command::new("sleep").arg("100").spawn().expect("it starts"));

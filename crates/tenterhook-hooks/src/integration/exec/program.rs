@@ -9,7 +9,7 @@ use tenterhook_core::EnvironmentProblem;
 use super::ExecCommand;
 
 impl ExecCommand {
-    /// What is missing to run the command. For a shell command only `sh` is checked.
+    /// The reason why the command cannot be run, if there is one. For a shell command, only `sh` is checked.
     pub(super) fn lack(&self) -> Option<EnvironmentProblem> {
         self.lack_in(std::env::var_os("PATH").as_deref())
     }

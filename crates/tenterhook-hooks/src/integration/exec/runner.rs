@@ -12,7 +12,7 @@ use super::process::{Limits, Output, run};
 use crate::support::text;
 use crate::worker::{Work, WorkerContext};
 
-/// How many lines of a command's output are passed on.
+/// The maximum number of reported lines of a command's output.
 const LINES: usize = 20;
 /// A command is killed this long before `flush_timeout` ends, so that the failure can still be reported.
 const MARGIN: Duration = Duration::from_millis(300);
@@ -40,7 +40,7 @@ impl Outputs {
     }
 }
 
-/// Runs the command once per event, one after the other.
+/// Runs the command once per event, sequentially.
 pub(super) struct Runner {
     pub(super) outside: EffectPermit,
     pub(super) command: ExecCommand,

@@ -17,19 +17,19 @@ fn rig(hook: Exec, directory: &Path) -> Rig<Exec> {
     rig
 }
 
-/// The events that a command wrote down, one per line.
-fn told(directory: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(directory.join("told")).expect("it was run");
+/// The events that commands appended to the file.
+fn written_events(directory: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(directory.join("events")).expect("it was run");
     text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
 }
 
-const WRITE_DOWN: &str = "cat >> $TENTER_RUN_DIR/told";
+const APPEND_EVENT: &str = "cat >> $TENTER_RUN_DIR/events";
 
 #[test]
 fn a_command_reads_the_event_and_its_fields() {
     let dir = tempfile::tempdir().expect("a directory");
     let on = ["on_train_end", "on_checkpoint_saved", "on_hook_disabled", "on_exception", "on_train_start"];
-    let mut rig = rig(exec(&on, WRITE_DOWN), dir.path());
+    let mut rig = rig(exec(&on, APPEND_EVENT), dir.path());
     rig.step(4).epoch(1).metric("val/loss", 0.5).metric("bad", f64::NAN).on_train_start();
     rig.checkpoint(3, "/runs/a", "/runs").saved_epoch(0).saved_metric("val/loss", 0.75);
     rig.best_score(Some(0.75)).again(true).on_checkpoint_saved();
@@ -59,19 +59,19 @@ fn a_command_reads_the_event_and_its_fields() {
         common("on_exception", failure),
         common("on_train_end", json!({ "outcome": "stopped", "by": "me", "reason": "enough" })),
     ];
-    assert_eq!(told(dir.path()), expected);
+    assert_eq!(written_events(dir.path()), expected);
     assert_eq!(rig.delivery_stats().map(|sent| (sent.sent, sent.delivered)), Some((5, 5)));
 }
 
 #[test]
-fn every_event_that_is_not_of_a_batch_can_be_chosen_and_no_other() {
+fn all_events_outside_of_batches_can_be_selected_and_no_others() {
     let dir = tempfile::tempdir().expect("a directory");
     let names: Vec<_> = EVENTS.iter().map(|event| event.handler()).collect();
-    let mut rig = rig(exec(&names, WRITE_DOWN), dir.path());
+    let mut rig = rig(exec(&names, APPEND_EVENT), dir.path());
     for event in Event::ALL {
         assert_eq!(rig.deliver(*event).delivered, EVENTS.contains(event), "{event}");
         let seldom = !event.is_within_train_batch() && !event.is_within_evaluation_batch();
-        // The output of a command is a notice, so a command at each notice would never end.
+        // The output of a command is a notice, so a command at every notice would cause an endless loop.
         let within =
             [Event::Activation, Event::Log, Event::SaveCheckpoint, Event::LoadCheckpoint, Event::Notice];
         let sane = [Event::SanityCheckStart, Event::SanityCheckEnd];
@@ -98,7 +98,7 @@ fn the_environment_names_the_event_and_the_output_is_reported() {
     let here = dir.path().display();
     let said: Vec<_> = first.said().into_iter().map(|(_, text)| text).collect();
     assert_eq!(said, [format!("on_train_epoch_end 9\n{here}"), format!("on_train_end 9\n{here}")]);
-    // A directory that nobody has made is none.
+    // `TENTER_RUN_DIR` is unset while the run directory does not exist.
     let mut early = rig(exec(&["setup"], script), &dir.path().join("unmade"));
     early.setup();
     early.teardown();
@@ -115,7 +115,7 @@ fn the_environment_names_the_event_and_the_output_is_reported() {
 }
 
 #[test]
-fn a_command_that_fails_is_a_failure_with_its_last_words() {
+fn a_failed_command_is_reported_with_the_end_of_its_standard_error() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut rig = rig(exec(&["on_train_end"], "echo no such luck >&2; exit 7"), dir.path());
     rig.on_train_end();
@@ -127,7 +127,7 @@ fn a_command_that_fails_is_a_failure_with_its_last_words() {
 }
 
 #[test]
-fn one_that_takes_too_long_is_killed_by_its_timeout_or_by_the_end_of_the_run() {
+fn a_slow_command_is_killed_by_its_timeout_or_by_the_end_of_the_run() {
     let dir = tempfile::tempdir().expect("a directory");
     let of = |timeout, flush_timeout| {
         let [timeout, flush_timeout] = [timeout, flush_timeout].map(TimeSpan::from_secs);
@@ -150,13 +150,13 @@ fn nothing_is_run_in_a_dry_run_a_rehearsal_or_a_sanity_check() {
     let dir = tempfile::tempdir().expect("a directory");
     let on = ["on_train_start", "on_validation_end", "on_train_end"];
     for (fast_dev_run, rehearsal) in [(true, false), (false, true)] {
-        let mut rig = rig(exec(&on, WRITE_DOWN), dir.path());
+        let mut rig = rig(exec(&on, APPEND_EVENT), dir.path());
         let directory = Some(dir.path().to_owned());
         rig.run(RunInfo { fast_dev_run, rehearsal, directory, ..RunInfo::default() });
         rig.play(&FitScript::new(1, 1).validate(1).script());
         rig.finish();
     }
-    let mut rig = rig(exec(&on, WRITE_DOWN), dir.path());
+    let mut rig = rig(exec(&on, APPEND_EVENT), dir.path());
     for event in [Event::SanityCheckStart, Event::ValidationStart, Event::ValidationEnd] {
         rig.deliver(event);
     }

@@ -36,7 +36,7 @@ options! {
         /// none.
         #[schemars(example = &"heartbeat.json", extend("minLength" = 1))]
         pub file: Option<PathBuf> = None,
-        /// Suffix of the path of the address if the run failed. Unset: none.
+        /// Suffix appended to the path of the address if the run failed. Unset: none.
         #[schemars(example = &"/fail")]
         pub fail_suffix: Option<String> = None,
         /// Timeout of one request.
@@ -48,8 +48,8 @@ options! {
     }
 }
 
-/// Reports the status of the run at the start of training, every `interval` and at the end. Its own thread does so, also
-/// during long steps and validations. Monitors such as healthchecks.io, Uptime Kuma or a script that watches a file notice
+/// Reports the status of the run at the start of training, every `interval` and at the end, also during long steps and
+/// validations. Monitors such as healthchecks.io, Uptime Kuma or a script that watches a file notice
 /// when heartbeats stop.
 ///
 /// - **Fires** at `on_train_start` and at the `teardown` of training; at `on_train_batch_end` it records step and epoch.
@@ -59,7 +59,7 @@ options! {
 ///   `completed`, `stopped`, `interrupted` or `failed`. The address appears nowhere else. Redirects are not followed.
 /// - **Cost**: two stores per batch; a worker thread sends. The end of the run waits for the last heartbeat, up to
 ///   `flush_timeout`.
-/// - **When it fails**: failures are reported once until a heartbeat succeeds, and the hook continues. The last heartbeat
+/// - **When it fails**: the first of consecutive failures is reported, and the hook continues. The last heartbeat
 ///   is retried. A variable that is unset or holds no address is a failure at `setup`.
 ///
 /// ```toml

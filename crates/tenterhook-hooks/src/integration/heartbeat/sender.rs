@@ -16,16 +16,16 @@ use crate::worker::{Work, WorkerContext};
 /// Retries of the last heartbeat.
 const RETRIES: u32 = 3;
 
-/// What the training thread and the worker exchange without locks.
+/// The data that the training thread and the worker share without locks.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) step: AtomicU64,
     pub(super) epoch: AtomicU64,
-    /// A failure waits for `LazyWorker::check`.
+    /// Whether `LazyWorker::check` has a failure to return.
     pub(super) has_failed: AtomicBool,
 }
 
-/// What the hook sends to the worker.
+/// A message of the hook to the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
     Started,
@@ -44,12 +44,12 @@ struct Beat<'a> {
     time: u64,
 }
 
-/// Where heartbeats go.
+/// The targets of heartbeats.
 pub(super) struct Targets {
     pub(super) address: Option<Secret>,
-    /// Suffix of the address if the run failed.
+    /// Suffix appended to the path of the address if the run failed.
     pub(super) fail_suffix: Option<String>,
-    /// How errors name the address.
+    /// The name of the address in errors.
     pub(super) label: String,
     pub(super) file: Option<PathBuf>,
 }
@@ -61,7 +61,7 @@ pub(super) struct Sender {
     pub(super) interval: Duration,
     pub(super) timeout: Duration,
     pub(super) shared: Arc<Shared>,
-    /// The last heartbeat failed, and the failure was reported.
+    /// Whether the last heartbeat failed and the failure was reported.
     pub(super) failing: bool,
 }
 
@@ -122,7 +122,7 @@ impl Work for Sender {
     }
 }
 
-/// The address with this suffix of its path.
+/// The address with this suffix appended to its path.
 fn with_suffix(address: &Secret, suffix: &str) -> Secret {
     let text = address.reveal();
     Secret::new(match text.split_once('?') {

@@ -8,7 +8,7 @@ use tenterhook_testkit::{FitScript, Rig};
 use super::*;
 use crate::support::http::loopback::{Answer, Server};
 
-/// Long enough for every machine, and never waited for where all is well.
+/// A timeout that a passing test never reaches.
 const LONG: Duration = Duration::from_mins(1);
 
 fn options() -> HeartbeatOptions {
@@ -27,7 +27,7 @@ fn beats(server: &Server) -> Vec<(String, Value)> {
     server.received().into_iter().map(|request| (request.line, beat(&request.body))).collect()
 }
 
-/// Waits for something that is bound to happen.
+/// Waits until the condition is true, up to [`LONG`].
 #[track_caller]
 fn until(happened: impl Fn() -> bool) {
     let start = Instant::now();
@@ -38,14 +38,14 @@ fn until(happened: impl Fn() -> bool) {
 }
 
 #[test]
-fn there_are_heartbeats_at_the_start_by_the_clock_and_at_the_end() {
+fn heartbeats_are_sent_at_the_start_at_intervals_and_at_the_end() {
     let (server, dir) = (Server::start(&[Answer::Status(200)]), tempfile::tempdir().expect("a directory"));
     let options =
         HeartbeatOptions { interval: TimeSpan::from_secs(1), file: Some("beat.json".into()), ..options() };
     let mut rig = rig(options, &server.url("/T0K3N?a=b"), dir.path());
     rig.on_train_start();
     rig.step(3).epoch(1).on_train_batch_end();
-    // The step goes on and on, and nothing more comes from it.
+    // No further event arrives, as in a long step.
     until(|| beats(&server).len() >= 3);
     let file = || -> Value {
         let text = std::fs::read(dir.path().join("beat.json")).expect("it is there");
@@ -75,11 +75,11 @@ fn a_failure_uses_the_suffix_of_the_address() {
     for (suffix, expected) in [(Some("/fail"), "POST /T0K3N/fail"), (None, "POST /T0K3N")] {
         let options = HeartbeatOptions { fail_suffix: suffix.map(str::to_owned), ..options() };
         let mut rig = rig(options, &server.url("/T0K3N"), dir.path());
-        // It failed before training began.
+        // The run failed before training began.
         rig.outcome(Outcome::Failed { error: "no data".into() }).teardown();
         rig.finish();
         let beats = beats(&server);
-        let (line, beat) = beats.last().expect("it is told");
+        let (line, beat) = beats.last().expect("it is sent");
         assert_eq!((line.as_str(), &beat["status"]), (expected, &"failed".into()));
     }
 }

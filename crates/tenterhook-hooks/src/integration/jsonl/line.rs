@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tenterhook_core::{Outcome, RunContext, Stage};
 
-/// A line: what all events have in common, and the fields of one event.
+/// A line: the common fields, and those of one event.
 #[derive(Serialize)]
 pub(super) struct Line<'a> {
     event: &'static str,

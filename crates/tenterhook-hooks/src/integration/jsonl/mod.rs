@@ -53,7 +53,7 @@ impl From<u64> for JsonlOptions {
 ///   update), `metrics` (logged in this batch, epoch or evaluation), `outcome`, `error`. Non-finite numbers are `"nan"`,
 ///   `"inf"` or `"-inf"`. A resumed run truncates its file to the length at the checkpoint and continues; a file that
 ///   another run has extended since is appended to.
-/// - **Cost**: a flushed line and the read of the losses since the last line; a division on other batches.
+/// - **Cost**: writing and flushing a line, and reading the losses since the last line; a division in other batches.
 /// - **When it fails**: if the file cannot be written, the failure is reported, and the hook is disabled after three
 ///   failures (its policy).
 ///
@@ -66,21 +66,21 @@ impl From<u64> for JsonlOptions {
 #[derive(Debug)]
 pub struct Jsonl {
     options: JsonlOptions,
-    memory: Memory,
+    memory: SavedState,
     evaluation: LogPosition,
 }
 
-/// What a checkpoint keeps.
+/// State saved in checkpoints.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Memory {
-    /// The position at the end of the open file, or that of a checkpoint until the file is opened.
+struct SavedState {
+    /// The position at the end of the open file, or the checkpoint's position until the file is opened.
     #[serde(rename = "file")]
     position: Option<FilePosition>,
     #[serde(skip)]
     open: Option<ResumableFile<TextLines>>,
     epoch: LogPosition,
     batch: LogPosition,
-    /// The learning rate of the first update in batch `lr_of`, the last one with an update.
+    /// The learning rate of the first update in batch `lr_of`, the latest batch with an update.
     #[serde(with = "tenterhook_core::number::option")]
     lr: Option<f64>,
     lr_of: u64,

@@ -12,7 +12,7 @@ fn jsonl(options: impl Into<JsonlOptions>) -> Jsonl {
     Jsonl::from_options(options.into()).expect("the options fit")
 }
 
-/// A rig whose run directory is this one.
+/// A rig with this run directory.
 fn rig(options: impl Into<JsonlOptions>, directory: &Path) -> Rig<Jsonl> {
     let mut rig = Rig::new(jsonl(options));
     rig.run(RunInfo { id: "r1".into(), directory: Some(directory.to_owned()), ..RunInfo::default() });
@@ -136,7 +136,7 @@ fn nothing_is_written_in_a_dry_run_a_sanity_check_or_a_missing_directory() {
 }
 
 #[test]
-fn a_resumed_run_cuts_its_file_back_and_an_evaluation_does_not() {
+fn a_resumed_run_truncates_its_file_and_an_evaluation_does_not() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("json_log.jsonl");
     let script = FitScript::new(1, 4).script();
@@ -174,7 +174,7 @@ fn lines_missing_before_the_checkpoint_are_reported() {
 }
 
 #[test]
-fn a_run_that_begins_again_in_its_own_directory_leaves_nothing_of_its_first_attempt() {
+fn a_restarted_run_overwrites_the_file_of_its_first_attempt() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("json_log.jsonl");
     let script = FitScript::new(1, 4).script();
@@ -195,7 +195,7 @@ fn a_moved_run_continues_its_own_file_and_only_appends_to_a_shared_one() {
     moved.run(RunInfo { directory: Some(other.path().to_owned()), ..RunInfo::default() });
     moved.on_train_end();
     assert_eq!(events(&other.path().join("json_log.jsonl")), ["train_start", "train_end"]);
-    // Where runs have no directories of their own, what is there may be another one's.
+    // Without a run directory, an existing file may belong to another run.
     let mut beside = Rig::new(jsonl(1));
     let checkpoints = one.path().join("checkpoints");
     beside.run(RunInfo { checkpoints, ..RunInfo::default() }).on_train_start();
@@ -225,7 +225,7 @@ fn invalid_options_are_refused_by_name() {
 }
 
 #[test]
-fn a_file_is_of_one_hook_alone_and_the_plan_knows_how_long_a_run_must_be() {
+fn the_file_is_claimed_and_the_needed_run_length_declared() {
     let access = |log_every_n_batches, path: &str| {
         Jsonl::from_options(JsonlOptions { log_every_n_batches, path: path.into() }).expect("it fits").spec()
     };

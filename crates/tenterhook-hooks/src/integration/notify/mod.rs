@@ -32,12 +32,12 @@ use crate::worker::{LazyWorker, outside};
 ///
 /// - **Fires** at `on_train_end` (`training_end`, `early_stop`), `on_exception`, `on_checkpoint_saved` (`best_model`,
 ///   `checkpoint`) and `on_hook_disabled`, as `notify_on` says. Nothing is sent in a dry run or a rehearsal.
-/// - **Reads** the metrics that the template names; for a checkpoint those of its save. `best_model` is about the best
+/// - **Reads** the metrics that the template names; for a checkpoint, their values at its save. `best_model` is about the best
 ///   checkpoint by `monitor`, or by the checkpoint hook. If neither monitors a metric, or no hook saves checkpoints, the
 ///   run is refused. After a kill a message about a checkpoint may be sent twice; the second one is marked. **Writes**
-///   nothing. The address of the webhook is only in the environment variable `url_env`: not in the configuration, the run
-///   directory, messages or errors. Redirects are not followed.
-/// - **Cost**: copies of a few texts. A worker thread sends and retries; the end of the run waits for it, up to
+///   nothing. The address of the webhook comes from the environment variable `url_env` and never appears in the
+///   configuration, the run directory, messages or errors. Redirects are not followed.
+/// - **Cost**: a few copied strings per message. A worker thread sends and retries; the end of the run waits for it, up to
 ///   `flush_timeout`.
 /// - **When it fails**: a message that is not accepted after `retries` retries is reported, and the hook is disabled after
 ///   three failures (its policy). A variable that is unset or holds no address is a failure at `setup`, and nothing is
@@ -63,20 +63,20 @@ use crate::worker::{LazyWorker, outside};
 pub struct Notify {
     options: NotifyOptions,
     checked: Checked,
-    memory: Memory,
-    /// The best checkpoint is that of `on_checkpoint_loaded`, until checkpoints are announced again.
+    memory: SavedState,
+    /// Whether `best` was set by `on_checkpoint_loaded`, and no checkpoint was announced since.
     is_loaded: bool,
-    /// The best checkpoint before that.
+    /// The best checkpoint before the load.
     before_load: Option<Best>,
-    /// A checkpoint had no value of `monitor` of its own step.
+    /// Whether a checkpoint had no value of `monitor` of its own step.
     unjudged: bool,
     endpoint: Endpoint,
     worker: LazyWorker<Message>,
 }
 
-/// What a checkpoint keeps.
+/// State saved in checkpoints.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Memory {
+struct SavedState {
     /// The best checkpoint that was announced, or that training resumes from.
     best: Option<Best>,
     #[serde(rename = "limit")]
@@ -104,7 +104,7 @@ templates = { training_end = "{run}: {outcome} after {step} steps, val/loss {val
         Ok(Notify {
             checked: options.check()?,
             options,
-            memory: Memory::default(),
+            memory: SavedState::default(),
             is_loaded: false,
             before_load: None,
             unjudged: false,
@@ -126,7 +126,7 @@ impl Notify {
         self.options.notify_on.contains(&on)
     }
 
-    /// Whether some message depends on the best checkpoint.
+    /// Whether any message depends on the best checkpoint.
     fn needs_best(&self) -> bool {
         let names_best = |on: &NotifyOn| self.wants(*on) && self.checked.templates.of(*on).names_best();
         self.wants(NotifyOn::BestModel) || NotifyOn::ALL.iter().any(names_best)
@@ -163,8 +163,8 @@ impl Notify {
         !score.is_nan() && best.is_none_or(|best| mode.is_better(score, best.score))
     }
 
-    /// Remembers a saved checkpoint if it is the best so far: by a value of `monitor` of its own step, or by the checkpoint
-    /// hook. Returns whether it is.
+    /// Records a saved checkpoint if it is the best so far: by a value of `monitor` of its own step, or according to the
+    /// checkpoint hook. Returns whether it is.
     fn update_best(&mut self, cx: &CheckpointSaved<'_>) -> bool {
         if std::mem::take(&mut self.is_loaded) && cx.again {
             self.memory.best = self.before_load.take();
@@ -217,7 +217,7 @@ fn reason(outcome: &Outcome) -> (String, Option<String>) {
         Outcome::Stopped { by, reason } => (reason.clone(), Some(by.clone())),
         Outcome::Interrupted { signal } => (signal.clone(), None),
         Outcome::Failed { error } => (error.clone(), None),
-        _ => ("it came to its end".to_owned(), None),
+        _ => ("all epochs or steps are done".to_owned(), None),
     }
 }
 
@@ -249,7 +249,7 @@ impl Observer for Notify {
     }
 
     fn on_checkpoint_loaded(&mut self, cx: &CheckpointLoaded) -> HookResult {
-        // If the run had ended, its last checkpoints are not announced again.
+        // The last checkpoints of a finished run are not announced again.
         let loaded = if let (Some(mode), Some(monitor)) = (self.checked.mode, &self.options.monitor) {
             let is_fresh = cx.metrics().step_of(monitor) == Some(cx.step);
             let score = cx.metrics().get(monitor);

@@ -18,7 +18,7 @@ pub struct NotifyOptions {
     /// The environment variable that holds the address of the webhook. The address is a secret and is stored nowhere.
     #[schemars(extend("pattern" = "^[A-Za-z_][A-Za-z0-9_]*$"))]
     pub url_env: String,
-    /// What to send messages about: any of `training_end`, `best_model`, `exception`, `early_stop`, `checkpoint` and
+    /// Events to send messages about: any of `training_end`, `best_model`, `exception`, `early_stop`, `checkpoint` and
     /// `hook_disabled`. Only the more specific message is sent: `early_stop` instead of `training_end`, `best_model` instead
     /// of `checkpoint`.
     #[serde(default = "ends")]
@@ -43,11 +43,11 @@ pub struct NotifyOptions {
     /// backoff.
     #[serde(default = "three")]
     pub retries: u32,
-    /// Minimum time between two messages. Messages that come sooner are counted and not sent, except the end or failure of
-    /// training. `0 s`: no limit.
+    /// Minimum time between two messages. Earlier messages are suppressed and counted, except those about the end or failure
+    /// of training. `0 s`: no limit.
     #[serde(default = "one_second")]
     pub min_interval: TimeSpan,
-    /// Maximum number of messages per hour. Further ones are counted and not sent.
+    /// Maximum number of messages per hour. Further messages are suppressed and counted.
     #[serde(default = "sixty")]
     #[schemars(range(min = 1))]
     pub max_per_hour: usize,
@@ -64,7 +64,7 @@ pub struct NotifyOptions {
     pub flush_timeout: TimeSpan,
 }
 
-/// What a message is about.
+/// The event of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NotifyOn {
@@ -184,7 +184,7 @@ impl NotifyOptions {
     }
 }
 
-/// What follows from the options.
+/// The checked options.
 #[derive(Debug)]
 pub(super) struct Checked {
     pub(super) mode: Option<Mode>,

@@ -25,7 +25,7 @@ pub(super) struct RecentMessages {
 }
 
 impl RecentMessages {
-    /// Whether a message may be sent now. One that `must` be sent always may, and counts.
+    /// Whether a message may be sent now. If it `must` be sent, it is always allowed, and counts towards the limit.
     pub(super) fn allow(&mut self, limit: &RateLimit, now: Duration, must: bool) -> bool {
         self.sent.retain(|at| now.saturating_sub(*at) < HOUR);
         let too_soon = self.sent.back().is_some_and(|last| now.saturating_sub(*last) < limit.min_interval);

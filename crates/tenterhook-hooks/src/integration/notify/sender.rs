@@ -19,14 +19,14 @@ use crate::worker::{Work, WorkerContext};
 pub(super) struct Message {
     pub(super) on: NotifyOn,
     pub(super) values: Values,
-    /// How many messages the rate limit suppressed before it.
+    /// The number of messages that the rate limit suppressed before it.
     pub(super) suppressed: u64,
 }
 
 pub(super) struct Sender {
     pub(super) client: Client,
     pub(super) address: Secret,
-    /// How errors name the address.
+    /// The name of the address in errors.
     pub(super) label: String,
     pub(super) templates: Templates,
     pub(super) timeout: Duration,

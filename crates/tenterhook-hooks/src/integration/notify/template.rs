@@ -60,7 +60,7 @@ pub(super) struct Values {
     pub(super) reason: Option<String>,
     pub(super) error: Option<String>,
     pub(super) path: Option<String>,
-    /// The message may have been sent before.
+    /// Whether the message may have been sent before.
     pub(super) again: bool,
     pub(super) hook: Option<String>,
     /// The metrics that the template names, in its order.
@@ -175,7 +175,7 @@ impl Template {
         self.pieces.iter().any(is_best)
     }
 
-    /// The message. Values are escaped, so that `Vec<f32>` is not taken for a link.
+    /// Fills the template. Values are escaped, so that `Vec<f32>` is not parsed as a link.
     pub(super) fn fill(&self, values: &Values) -> String {
         let mut filled = String::new();
         for piece in &self.pieces {
@@ -188,7 +188,7 @@ impl Template {
                 }
             }
         }
-        // An empty `{again}` leaves a blank at the end.
+        // An empty `{again}` leaves a space at the end.
         filled.truncate(filled.trim_end().len());
         if filled.chars().count() > MAX_CHARS {
             filled = filled.chars().take(MAX_CHARS - 1).chain(['…']).collect();

@@ -21,7 +21,7 @@ fn rig(options: NotifyOptions, server: &Server) -> Rig<Notify> {
     rig
 }
 
-/// What the server was told, once the hook has finished.
+/// The texts of the received messages, after the hook has finished.
 fn texts(rig: &mut Rig<Notify>, server: &Server) -> Vec<String> {
     rig.finish();
     let texts = server.received().into_iter().map(|request| {
@@ -55,7 +55,7 @@ fn there_is_a_message_for_every_selected_event() {
         "r1: a checkpoint of step 6: runs/r1/checkpoints/a (may have been sent before)",
         "r1: console_log is disabled at step 7: it failed",
         "r1: failed at step 7 (epoch 3): module failed in training_step (epoch 1, step 0): a made-up failure",
-        "r1: training completed at step 7 (epoch 3): it came to its end",
+        "r1: training completed at step 7 (epoch 3): all epochs or steps are done",
         "r1: stopped at step 7 (epoch 3) by early_stopping: no better",
         "r1: training interrupted at step 7 (epoch 3): SIGINT",
     ];
@@ -69,7 +69,7 @@ fn there_is_a_message_for_every_selected_event() {
 }
 
 #[test]
-fn other_events_are_not_even_delivered() {
+fn other_events_are_not_delivered() {
     let server = Server::start(&[Answer::Status(200)]);
     let mut rig = rig(options(&[NotifyOn::EarlyStop, NotifyOn::BestModel]), &server);
     assert!(!rig.on_exception().delivered);
@@ -120,7 +120,7 @@ fn a_message_about_a_checkpoint_has_the_numbers_of_its_save() {
 }
 
 #[test]
-fn a_checkpoint_is_not_judged_by_a_value_of_older_weights() {
+fn a_checkpoint_is_not_scored_by_a_value_of_older_weights() {
     let server = Server::start(&[Answer::Status(200)]);
     let own = NotifyOptions {
         monitor: Some("val/loss".into()),
@@ -133,12 +133,12 @@ fn a_checkpoint_is_not_judged_by_a_value_of_older_weights() {
     rig.saved_metric("val/loss", 0.125).on_checkpoint_saved();
     rig.teardown();
     assert_eq!(rig.said(), []);
-    let told = ["r1: the best model so far, of step 4: a", "r1: the best model so far, of step 6: b"];
-    assert_eq!(texts(&mut rig, &server), told);
+    let received = ["r1: the best model so far, of step 4: a", "r1: the best model so far, of step 6: b"];
+    assert_eq!(texts(&mut rig, &server), received);
 }
 
 #[test]
-fn a_metric_that_is_never_of_a_checkpoints_own_step_is_reported_at_the_end() {
+fn a_metric_that_is_never_logged_at_a_checkpoints_step_is_reported_at_the_end() {
     let server = Server::start(&[Answer::Status(200)]);
     let mut rig =
         rig(NotifyOptions { monitor: Some("val/loss".into()), ..options(&[NotifyOn::BestModel]) }, &server);
@@ -166,16 +166,16 @@ fn the_best_checkpoint_of_a_message_is_the_last_that_was_announced() {
     let options = NotifyOptions { templates, min_interval: TimeSpan::default(), ..options(&on) };
     let mut first = rig(options.clone(), &server);
     first.on_train_end();
-    // A later save is decided, and neither durable nor announced.
+    // A later save is requested, but neither durable nor announced yet.
     let best =
         BestCheckpoint { hook: "c".into(), monitor: "val/loss".into(), score: 0.125, path: "c".into() };
     first.board().put(BEST, best);
     first.checkpoint(3, "a", ".").best_score(Some(0.5)).on_checkpoint_saved();
     first.checkpoint(4, "b", ".").best_score(None).on_checkpoint_saved();
     let mut resumed = first.resumed(notify(options).to(Secret::new(server.url("/T0K3N"))));
-    let told = texts(&mut first, &server);
-    assert_eq!(told, ["0 n/a n/a", "3 0.5 a", "4 0.5 a"]);
-    // The process was killed before the next checkpoints were announced: they come in their order.
+    let received = texts(&mut first, &server);
+    assert_eq!(received, ["0 n/a n/a", "3 0.5 a", "4 0.5 a"]);
+    // The process was killed before the next checkpoints were announced: the resumed run announces them in order.
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::create_dir(directory.path().join("c")).expect("made");
     resumed.run(RunInfo { checkpoints: directory.path().into(), ..RunInfo::default() }).setup();
@@ -183,9 +183,9 @@ fn the_best_checkpoint_of_a_message_is_the_last_that_was_announced() {
     resumed.checkpoint(5, "d", ".").again(true).on_checkpoint_saved();
     resumed.checkpoint(6, "c", ".").best_score(Some(0.125)).on_checkpoint_saved();
     resumed.step(7).on_train_end();
-    let told = texts(&mut resumed, &server).split_off(told.len());
+    let received = texts(&mut resumed, &server).split_off(received.len());
     let again = "(may have been sent before)";
-    assert_eq!(told, [format!("5 0.5 a {again}"), format!("6 0.125 c {again}"), "7 0.125 c".into()]);
+    assert_eq!(received, [format!("5 0.5 a {again}"), format!("6 0.125 c {again}"), "7 0.125 c".into()]);
 }
 
 #[test]
@@ -239,18 +239,18 @@ fn suppressed_messages_are_counted_in_the_next_and_ends_are_never_suppressed() {
     first.on_checkpoint_saved();
     first.elapsed(seconds(1)).on_checkpoint_saved();
     first.elapsed(seconds(100)).on_checkpoint_saved();
-    // What was told within the last hour is known after a resume.
+    // Messages of the last hour still count after a resume.
     let mut resumed = first.resumed(notify(options(&on)).to(Secret::new(server.url("/T0K3N"))));
-    let told = texts(&mut first, &server);
-    assert_eq!(told.len(), 2);
-    assert!(told[1].ends_with("\n(1 message before this not sent: rate limit)"), "{told:?}");
+    let received = texts(&mut first, &server);
+    assert_eq!(received.len(), 2);
+    assert!(received[1].ends_with("\n(1 message before this not sent: rate limit)"), "{received:?}");
     resumed.setup();
     resumed.elapsed(seconds(200)).on_train_end();
     assert!(texts(&mut resumed, &server)[2].ends_with("(1 message before this not sent: rate limit)"));
 }
 
 #[test]
-fn messages_suppressed_at_last_are_reported_at_the_end() {
+fn the_last_suppressed_messages_are_reported_at_the_end() {
     let server = Server::start(&[Answer::Status(200)]);
     let mut rig = rig(options(&[NotifyOn::Checkpoint]), &server);
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! What the worker receives, and the events that it makes of it.
+//! The items of the worker's queue, and their conversion to events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -11,7 +11,7 @@ const VERSION: &str = "brain.Event:2";
 /// The tensor data type of texts and images.
 const DT_STRING: u64 = 7;
 
-/// Data classes, by which TensorBoard selects how to sample.
+/// Data classes, which determine how TensorBoard samples values.
 const CLASS_TENSOR: u64 = 2;
 const CLASS_BLOBS: u64 = 3;
 
@@ -115,7 +115,7 @@ impl Summary {
         self.values = std::mem::take(&mut self.values).message(1, &value);
     }
 
-    /// A 32-bit scalar, the form that every reader knows; TensorBoard stores no more.
+    /// A 32-bit scalar, the form that every reader supports; TensorBoard stores no higher precision.
     #[allow(clippy::cast_possible_truncation)]
     pub(super) fn scalar(&mut self, tag: &str, value: f64) {
         // `metrics.jsonl` has one NaN, and a restored event must be equal to the first.

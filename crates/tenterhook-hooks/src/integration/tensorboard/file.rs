@@ -1,4 +1,4 @@
-//! An event file, which a resumed run continues.
+//! An event file that a resumed run continues.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,7 +13,7 @@ use super::{event, record};
 use crate::support::sink::{LoggedLine, Records, SinkFormat};
 use crate::worker::{Work, WorkerContext};
 
-/// How the names of event files begin.
+/// The prefix of the names of event files.
 pub(super) const PREFIX: &str = "events.out.tfevents.";
 
 /// `TFRecord` framing: a length and checksums.
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_record_goes_wherever_it_was_cut() {
+    fn an_incomplete_record_is_removed() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = three(directory.path());
         let whole = fs::read(&path).expect("it is there");
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_event_of_a_line_is_recognised_whatever_its_time() {
+    fn the_key_of_an_event_does_not_depend_on_its_time() {
         let line = r#"{"step":3,"stage":"train","time":1.5,"metrics":{"a":0.1,"b":"nan"}}"#;
         let line: LoggedLine = serde_json::from_str(line).expect("it reads");
         let metrics = [("a".to_owned(), 0.1), ("b".to_owned(), -f64::NAN)].into();

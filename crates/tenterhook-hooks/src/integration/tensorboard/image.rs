@@ -39,7 +39,7 @@ impl ImageLayout {
     }
 
     /// Width and height.
-    #[allow(clippy::cast_possible_truncation)] // `of` has looked
+    #[allow(clippy::cast_possible_truncation)] // checked by `of`
     pub(super) fn size(self) -> [u32; 2] {
         [self.width as u32, self.height as u32]
     }

@@ -43,7 +43,7 @@ use crate::support::text::list;
 ///   start of a run the resolved configuration as the text `config`. It reports `params` and `images` that match nothing. A
 ///   resumed run removes events after its checkpoint, restores missing events from `metrics.jsonl` and `histograms.jsonl`,
 ///   reports their number and continues. Own histograms and images that a killed run did not write are counted as missing.
-///   A TensorBoard that is open meanwhile may have to be restarted. A run that restarts in its own directory removes the
+///   A TensorBoard that is already running may have to be restarted. A run that restarts in its own directory removes the
 ///   event files of the first attempt.
 /// - **Cost**: copies of metrics, gradients, parameters and images. A worker thread bins, compresses and writes; while more
 ///   than 256 MiB of values wait, the training thread bins them itself.
@@ -68,17 +68,17 @@ use crate::support::text::list;
 pub struct TensorBoard {
     options: TensorBoardOptions,
     checked: Checked,
-    memory: Memory,
+    memory: SavedState,
     queued: QueuedMemory,
     /// Seconds since 1970.
     now: fn() -> f64,
 }
 
-/// What a checkpoint keeps.
+/// State saved in checkpoints.
 #[derive(Default, Serialize, Deserialize)]
-struct Memory {
+struct SavedState {
     file: SinkFile<Entry>,
-    /// The notice about missing images was given.
+    /// Whether the notice about missing images was given.
     said: bool,
 }
 
@@ -93,7 +93,7 @@ images = "images"
 "#;
 
     fn from_options(options: TensorBoardOptions) -> Result<TensorBoard, OptionError> {
-        let (checked, memory, queued) = (options.check()?, Memory::default(), QueuedMemory::default());
+        let (checked, memory, queued) = (options.check()?, SavedState::default(), QueuedMemory::default());
         Ok(TensorBoard { options, checked, memory, queued, now: seconds_since_1970 })
     }
 }

@@ -12,7 +12,7 @@ use crate::support::output_path;
 use crate::support::param_filter::{ParamFilter, all_params};
 use crate::worker::{QueueOptions, WhenFull};
 
-/// Which tensors have histograms.
+/// The tensors to write histograms of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HistogramOf {
@@ -65,7 +65,7 @@ options! {
 /// The directory that is reserved for this hook.
 const DEFAULT_DIR: &str = "tensorboard";
 
-/// What follows from the options.
+/// The checked options.
 #[derive(Clone, Debug)]
 pub(super) struct Checked {
     pub(super) params: ParamFilter,

@@ -20,8 +20,7 @@ pub(super) fn framed(content: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The next content, or `None` where no complete frame follows: at the end, at a truncated frame, or in another format. What
-/// follows is unreadable.
+/// The next content, or `None` if no complete frame follows: at the end, at a truncated frame, or in another format.
 pub(super) fn next(file: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     let Some(head) = exactly(file, HEAD as u64)? else { return Ok(None) };
     let Some((length, check)) = head.split_first_chunk::<8>() else { return Ok(None) };

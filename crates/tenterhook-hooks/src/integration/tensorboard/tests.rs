@@ -14,7 +14,7 @@ fn made(options: Value) -> TensorBoard {
     TensorBoard::from_options(options).expect("the options fit").with_clock(|| 1_700_000_000.25)
 }
 
-/// A rig whose run directory is this one.
+/// A rig with this run directory.
 fn rig(directory: &Path, options: Value) -> Rig<TensorBoard> {
     let mut rig = Rig::new(made(options));
     rig.run(RunInfo { id: "r1".into(), directory: Some(directory.to_owned()), ..RunInfo::default() });
@@ -36,7 +36,7 @@ fn only(directory: &Path) -> PathBuf {
     files[0].clone()
 }
 
-/// How many events it holds, the version's among them.
+/// The number of events in a file, including the version.
 fn count(path: &Path) -> usize {
     let bytes = std::fs::read(path).expect("it is there");
     let mut rest = bytes.as_slice();
@@ -135,7 +135,7 @@ fn nothing_is_written_in_a_dry_run_a_sanity_check_or_a_missing_directory() {
 }
 
 #[test]
-fn events_that_its_options_do_not_need_are_left_to_others() {
+fn only_events_that_the_options_need_are_wanted() {
     let wanted = |options: Value| {
         let hook = made(options);
         let events = [Event::Log, Event::TrainBatchStart, Event::BeforeOptimizerStep, Event::StepEnd];
@@ -208,7 +208,7 @@ fn invalid_options_are_refused_by_name() {
 }
 
 #[test]
-fn a_directory_is_of_one_hook_alone_and_the_plan_knows_how_long_a_run_must_be() {
+fn the_directory_is_claimed_and_the_needed_run_length_declared() {
     let access = |options: Value| made(options).spec();
     assert_eq!(access(json!({ "dir": "a" })).claims, access(json!({ "dir": "./a" })).claims);
     assert_ne!(access(json!({ "dir": "a" })).claims, access(json!({ "dir": "b" })).claims);

@@ -39,7 +39,7 @@ struct ManifestFiles {
 }
 
 impl Manifest {
-    /// Reads the manifest of a checkpoint; `None` if it does not exist (any more).
+    /// Reads the manifest of a checkpoint; `None` if it does not exist.
     pub(super) fn of(checkpoint: &Path) -> io::Result<Option<Manifest>> {
         let text = match read_bounded(&checkpoint.join(MANIFEST), SMALL_FILE) {
             Err(error) if is_gone(&error) => return Ok(None),
@@ -53,7 +53,7 @@ impl Manifest {
     }
 }
 
-/// Why a file could not be read.
+/// The reason why a file could not be read.
 #[derive(Debug)]
 pub(super) enum ReadError {
     /// The file does not, or no longer, match the manifest.
@@ -80,7 +80,7 @@ impl VerifiedFile<'_> {
         Ok(VerifiedFile { file: open_regular(path)?, sum, read: 0, hasher: blake3::Hasher::new() })
     }
 
-    /// The next block; `None` at the end of a file that matches the manifest. A mismatch is an error at the end at the latest.
+    /// The next block; `None` at the end of a file that matches the manifest. A mismatch is an error by the end of the file.
     pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>, ReadError> {
         let mut block = Vec::new();
         (&self.file).take(BLOCK as u64).read_to_end(&mut block)?;

@@ -1,4 +1,4 @@
-//! Copies one checkpoint; what is at the destination is complete or has no manifest.
+//! Copies one checkpoint. The copy at the destination is complete or has no manifest.
 
 use std::io;
 use std::path::Path;
@@ -14,7 +14,7 @@ pub(super) const PART: u64 = 8 << 20;
 const MAX_PARTS: u64 = 9_000;
 /// Number of parts that are sent concurrently.
 const IN_FLIGHT: usize = 3;
-/// Attempts to copy a checkpoint that is being replaced; the one that replaces it is uploaded by itself.
+/// Attempts to copy a checkpoint that is being replaced. Its replacement has its own upload.
 const ATTEMPTS: usize = 5;
 
 /// The outcome of a copy.
@@ -26,7 +26,7 @@ pub(super) enum CopyOutcome {
     Gone,
 }
 
-/// Why a checkpoint could not be copied.
+/// The reason why a checkpoint could not be copied.
 #[derive(Debug)]
 pub(super) enum CopyError {
     /// The checkpoint cannot be read.
@@ -43,7 +43,7 @@ impl From<object_store::Error> for CopyError {
     }
 }
 
-/// Why the files of a manifest could not be copied.
+/// The reason why the files of a manifest could not be copied.
 enum FilesError {
     /// This file changed while it was read.
     Changed(String),
@@ -122,7 +122,7 @@ async fn copy_files(
     Ok(())
 }
 
-/// Why a file could not be sent in parts.
+/// The reason why a file could not be sent in parts.
 enum PartsError {
     Read(ReadError),
     Store(object_store::Error),
@@ -149,7 +149,7 @@ enum Existing {
     Missing,
 }
 
-/// Compares the manifest at the destination. Without permission to read, it counts as another one: S3 also answers so for
+/// Compares the manifest at the destination. Without permission to read, it counts as different: S3 also denies access to
 /// missing keys.
 async fn compare_manifest(
     store: &dyn ObjectStore,

@@ -133,7 +133,7 @@ impl Destination {
         }
     }
 
-    /// What is missing to write there, without any request or change.
+    /// The reason why uploads cannot work, as far as known without requests or changes.
     pub(super) fn lack(&self, variables: &Variables) -> Option<EnvironmentProblem> {
         let (problem, fix) = match self {
             Destination::Directory(path) => (unwritable(path)?, "make it writable, or choose another `to`"),
@@ -153,7 +153,7 @@ impl Destination {
         Some(EnvironmentProblem { key: "to", problem, fix: fix.to_owned() })
     }
 
-    /// The directory, if it is one.
+    /// The directory, if the destination is one.
     pub(super) fn directory(&self) -> Option<&Path> {
         match self {
             Destination::Directory(path) => Some(path),
@@ -186,7 +186,7 @@ fn client_options(limits: RequestLimits) -> [(ClientConfigKey, String); 2] {
     ]
 }
 
-/// Why a directory cannot be created or written. For a missing directory, the nearest existing parent decides.
+/// The reason why a directory cannot be created or written. For a missing directory, checks the nearest existing parent.
 fn unwritable(directory: &Path) -> Option<String> {
     use rustix::fs::{Access, access};
 
@@ -209,7 +209,7 @@ fn unwritable(directory: &Path) -> Option<String> {
     None
 }
 
-/// Refuses half of a key pair. Without both halves the machine may have a role, which only a request shows.
+/// Rejects half of a key pair. Without both halves, the machine may have a role, which only a request can show.
 fn check_key_pair(builder: &AmazonS3Builder) -> Result<(), String> {
     let keys = [
         (AmazonS3ConfigKey::AccessKeyId, "AWS_ACCESS_KEY_ID"),
@@ -225,7 +225,7 @@ fn check_key_pair(builder: &AmazonS3Builder) -> Result<(), String> {
 
 /// The S3 settings of the environment.
 fn s3_settings(variables: &Variables) -> Result<AmazonS3Builder, String> {
-    // As `from_env` of the builder does, with the variables that are given.
+    // Like the builder's `from_env`, but with the given variables.
     let mut builder = AmazonS3Builder::new();
     for (name, value) in variables.iter().filter(|(name, _)| name.starts_with("AWS_")) {
         if let Ok(key) = name.to_ascii_lowercase().parse() {

@@ -1,7 +1,7 @@
-//! Errors of uploads as texts with a fix and without secrets.
+//! Error messages of uploads, with a fix and without secrets.
 //!
-//! A response may repeat what was sent, so only its status and error code are shown, and secrets of the environment are masked
-//! in everything else.
+//! A response may repeat parts of the request, so only its status and error code are shown. Secrets of the environment are
+//! masked in all other texts.
 
 use std::error::Error;
 
@@ -10,10 +10,10 @@ use object_store::client::{HttpError, HttpErrorKind};
 use super::copy::CopyError;
 use super::destination::{RequestLimits, Variables};
 
-/// The metadata service of clouds, which is asked for a role if the environment has no credentials.
+/// The metadata service of clouds, which provides a role's credentials if the environment has none.
 const METADATA: &str = "169.254.169.254";
 
-/// The cause and its fix.
+/// The cause and the fix of an error.
 pub(super) fn error_text(error: &CopyError, limits: RequestLimits, variables: &Variables) -> String {
     let text = match error {
         CopyError::Source(error) => format!("it cannot be read: {error}"),
@@ -30,7 +30,7 @@ pub(super) fn error_text(error: &CopyError, limits: RequestLimits, variables: &V
     without_secrets(text, variables)
 }
 
-/// Whether the metadata service was asked for credentials, and failed.
+/// Whether a request for credentials to the metadata service failed.
 fn has_no_credentials(error: &object_store::Error, variables: &Variables) -> bool {
     let text = error.to_string();
     let service = variables.iter().find(|(name, value)| name == "AWS_METADATA_ENDPOINT" && !value.is_empty());
@@ -44,7 +44,7 @@ pub(super) fn prevents_uploads(error: &object_store::Error) -> bool {
         object_store::Error::NotFound { .. } => {
             matches!(code.as_deref(), Some("NoSuchBucket" | "ContainerNotFound"))
         }
-        // Credentials that may write and not list get these for missing keys.
+        // Credentials with write but no list permission get these errors for missing keys.
         object_store::Error::PermissionDenied { .. } => {
             !matches!(code.as_deref(), None | Some("AccessDenied" | "AuthorizationPermissionMismatch"))
         }

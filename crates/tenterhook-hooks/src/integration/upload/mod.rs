@@ -1,8 +1,8 @@
-//! Uploads checkpoints to storage elsewhere.
+//! Uploads checkpoints to S3-compatible storage or another directory.
 //!
 //! An upload never mixes two checkpoints: the manifest is read first, each file is verified against it while it is sent, and a
 //! file that differs restarts the copy. At the destination the old manifest is removed first and the new one written last. The
-//! hook has no state: comparing manifests shows what is missing.
+//! hook has no state: comparing manifests shows which uploads are missing.
 
 mod checkpoint_files;
 mod copy;
@@ -31,19 +31,19 @@ use crate::worker::LazyWorker;
 
 /// Uploads every checkpoint, once it is durable, to S3-compatible storage or another directory.
 ///
-/// - **Fires** at `on_train_start`, when it asks the destination once, and reports at the next `on_train_batch_end` what
-///   cannot work, such as missing credentials or a missing bucket; at `on_checkpoint_saved`, also for checkpoints on a
-///   signal or after a failure; and at `on_checkpoint_loaded` when a run resumes: then it uploads the checkpoints on the
-///   disk that the destination lacks, except with `only = "best"`. Not in a dry run or a rehearsal.
+/// - **Fires** at `on_train_start`: it sends one test request, and reports a failure, such as missing credentials or a
+///   missing bucket, at the next `on_train_batch_end`. Fires at `on_checkpoint_saved`, also for checkpoints on a signal or
+///   after a failure, and at `on_checkpoint_loaded` of a resumed run: it uploads the checkpoints on the disk that the
+///   destination lacks, except with `only = "best"`. Not in a dry run or a rehearsal.
 /// - **Reads** the files of the checkpoint and verifies them against the manifest. **Writes** them as
 ///   `<to>/<run id>/<checkpoint>/<file>`, `manifest.json` last, so a checkpoint with a manifest is complete. Large files are
 ///   sent in parts. A checkpoint that is removed or replaced on the disk before its upload is counted as dropped. Nothing is
 ///   removed at the destination, except by a checkpoint of the same name.
 /// - Credentials and the endpoint come from the usual environment variables: `AWS_ACCESS_KEY_ID`,
-///   `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL` (with `AWS_ALLOW_HTTP=true` if it is
-///   unencrypted and another machine), or from the machine's role. They are stored nowhere.
-/// - **Cost**: a load per batch. A path is sent to a worker thread, which reads, hashes and sends. It holds up to four parts
-///   of 8 MiB in memory, more for files beyond 70 GiB. The end of the run waits for it, up to `flush_timeout`.
+///   `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL` (with `AWS_ALLOW_HTTP=true` for
+///   unencrypted HTTP to another machine), or from the machine's role. They are stored nowhere.
+/// - **Cost**: an atomic load per batch. A worker thread reads, hashes and sends the files. It holds up to four parts of
+///   8 MiB in memory, more for files beyond 70 GiB. The end of the run waits for it, up to `flush_timeout`.
 /// - **Refused before step 1** if the directory cannot be created or written, or if the environment has only half of the
 ///   credentials.
 /// - **When it fails** after `retries`, the failure is reported, and the hook is disabled after three failures (its policy).
@@ -66,9 +66,9 @@ pub struct Upload {
     worker: LazyWorker<Item>,
     /// Number of checkpoints that were removed or replaced before their upload.
     dropped: Arc<AtomicU64>,
-    /// How many of them were reported.
+    /// Number of these checkpoints that were reported.
     reported: u64,
-    /// The first request to the destination has failed, and the failure was not reported yet.
+    /// Whether the first request to the destination failed and the failure is not yet reported.
     start_failed: Arc<AtomicBool>,
     environment: fn() -> Variables,
 }
@@ -187,7 +187,7 @@ impl Observer for Upload {
     }
 
     fn on_checkpoint_loaded(&mut self, cx: &CheckpointLoaded) -> HookResult {
-        // A run that starts from the checkpoint of another run has none of its own yet.
+        // A run that starts from another run's checkpoint has no checkpoints yet.
         let own = cx.path.starts_with(&cx.run.checkpoints);
         if !own || self.options.only == UploadOnly::Best {
             return Ok(());

@@ -82,7 +82,7 @@ impl UploadOptions {
     }
 }
 
-/// What follows from the options.
+/// The checked options.
 #[derive(Clone, Debug)]
 pub(super) struct Checked {
     pub(super) destination: Destination,

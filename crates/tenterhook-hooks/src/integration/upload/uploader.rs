@@ -1,7 +1,7 @@
 //! Uploads checkpoints one after the other on the worker thread, which owns the async runtime.
 //!
-//! When it starts, the worker asks the destination once, so that missing credentials or a missing bucket are reported at the
-//! start of training and not at the first checkpoint.
+//! At its start the worker sends one test request, so that missing credentials or a missing bucket are reported at the start
+//! of training and not at the first checkpoint.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const DEADLINE_CHECK: Duration = Duration::from_millis(50);
 /// The maximum time for the request at the start and its retry. Uploads wait for it.
 const FIRST_REQUEST: Duration = Duration::from_secs(10);
 
-/// What the worker receives.
+/// The items that the worker receives.
 #[derive(Debug)]
 pub(super) struct Item {
     /// The run's id.
@@ -47,7 +47,7 @@ pub(super) struct Uploader {
     pub(super) variables: Variables,
     /// Number of checkpoints that were removed or replaced before their upload.
     pub(super) dropped: Arc<AtomicU64>,
-    /// The request at the start has failed.
+    /// Whether the request at the start failed.
     pub(super) start_failed: Arc<AtomicBool>,
     /// Opened by the first upload.
     pub(super) connection: Option<Connection>,
@@ -82,7 +82,7 @@ impl Work for Uploader {
 }
 
 impl Uploader {
-    /// Asks the destination for a manifest, which need not exist. Directories were checked before step 1.
+    /// Requests a manifest, which need not exist, to test the destination. Directories were checked before step 1.
     fn ask(&self, cx: &WorkerContext) -> HookResult {
         if self.destination.directory().is_some() {
             return Ok(());
@@ -99,7 +99,7 @@ impl Uploader {
             Some(Err(error)) if prevents_uploads(&error) => {
                 Err(cannot(&error_text(&CopyError::Store(error), limits, &self.variables)))
             }
-            // At the end of the run, the uploads themselves report what failed.
+            // At the end of the run, the uploads themselves report failures.
             Some(_) | None => Ok(()),
         }
     }
@@ -123,7 +123,7 @@ impl Uploader {
     }
 
     fn upload(&mut self, item: &Item, checkpoint: &Path, cx: &WorkerContext) -> HookResult<CopyOutcome> {
-        // A checkpoint of another directory has its own name.
+        // A checkpoint outside of the root is named by its last path component.
         let last = || checkpoint.file_name().map_or(checkpoint, Path::new);
         let name = checkpoint.strip_prefix(&item.root).unwrap_or_else(|_| last());
         let cannot = |why: &str| -> BoxError {

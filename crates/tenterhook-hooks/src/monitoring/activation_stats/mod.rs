@@ -115,7 +115,7 @@ impl ActivationStats {
             of_stage.insert(point.to_owned(), Names::new(&self.options.statistics, stage, point));
         }
         let Some(names) = of_stage.get(point) else { return };
-        // The copy for the histogram is used for dead units, too.
+        // The copy for the histogram is also used for dead units.
         let bins = self.options.histogram_bins;
         let values = (bins > 0).then(|| tensor.to_vec());
         if let Some(values) = &values {
@@ -164,7 +164,7 @@ fn report_no_units(cx: &RunContext<'_>, point: &str, tensor: &Tensor<'_>, axis: 
     ));
 }
 
-/// A pattern of points as a pattern within metric names, where dots have no meaning.
+/// Converts a pattern of points to one of metric names, in which dots do not separate parts.
 fn in_metrics(pattern: &str) -> String {
     pattern.replace(".**", "*").replace("**.", "*").replace("**", "*")
 }
@@ -189,11 +189,11 @@ impl Observer for ActivationStats {
         let mut spec = if stages.contains(&ActivationStage::Train) {
             self.log_every().declare(spec)
         } else {
-            // Never in training, so nothing is prepared for it there.
+            // Disables the hook in training, so that no activations are prepared there.
             spec.throttle(Cadence::Steps(u64::MAX))
         };
         for stage in stages {
-            // Each of several loaders has its own metrics.
+            // With several loaders, each has its own metrics.
             let loaders = if *stage == ActivationStage::Train { "" } else { "/**" };
             for (what, point) in statistics.iter().flat_map(|what| points.iter().map(move |at| (what, at))) {
                 let (prefix, metric, point) = (stage.prefix(), what.metric(), in_metrics(point));

@@ -32,7 +32,7 @@ pub enum ActivationStatistic {
 }
 
 impl ActivationStatistic {
-    /// All of them.
+    /// All statistics.
     pub const ALL: [ActivationStatistic; 8] = [
         ActivationStatistic::Mean,
         ActivationStatistic::Std,
@@ -44,7 +44,7 @@ impl ActivationStatistic {
         ActivationStatistic::Dead,
     ];
 
-    /// The name of its metrics, before that of the point.
+    /// The prefix of its metric names, before the name of the point.
     pub(super) fn metric(self) -> &'static str {
         const METRICS: [&str; 8] = [
             "act_mean",

@@ -118,7 +118,7 @@ fn nothing_is_logged_in_a_sanity_check_and_in_other_stages() {
     }
     rig.phase(Phase::Train).on_train_epoch_end();
     assert!(rig.metrics().names().is_empty());
-    // What it does log is shown by the trainer's tests, where an evaluation has an end.
+    // The trainer's tests cover the logged metrics of evaluations.
 }
 
 #[test]
@@ -128,12 +128,12 @@ fn units_are_dead_when_all_their_values_are_zero() {
         rig.shaped_activation("x", shape, values);
         rig.metrics().get("act_dead/x")
     };
-    // The last feature is zero in both samples, the first in one of them, and there -0 counts as 0.
+    // The last feature is zero in both samples (-0 counts as 0), the first only in one.
     assert_eq!(dead(&[2, 4], &[-0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 1.0, -0.0], None), Some(0.25));
     assert_eq!(dead(&[2, 2], &[0.0, 0.0, 0.0, 0.0], None), Some(1.0));
     assert_eq!(dead(&[2, 2], &[0.0, 1.0, 1.0, 0.0], None), Some(0.0), "zeros enough, but not of one unit");
     assert_eq!(dead(&[], &[0.0], None), Some(1.0));
-    // Two samples of two channels of one by two: the first channel is zero in the first sample only.
+    // Two samples of two 1×2 channels: the first channel is zero only in the first sample.
     let channels = [0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0];
     assert_eq!(dead(&[2, 2, 1, 2], &channels, None), Some(0.5));
     assert_eq!(dead(&[2, 2, 1, 2], &channels, Some(-1)), Some(0.5));
@@ -194,7 +194,7 @@ fn an_empty_tensor_has_no_statistics() {
 }
 
 #[test]
-fn the_plan_knows_the_log_frequency_set_or_default() {
+fn the_log_frequency_is_declared_as_the_needed_run_length() {
     for log_frequency in [50, ActivationStatsOptions::default().log_frequency] {
         let access = hook(ActivationStatsOptions { log_frequency, ..every_step() }).spec();
         assert_eq!(access.every, [Cadence::Steps(log_frequency)]);

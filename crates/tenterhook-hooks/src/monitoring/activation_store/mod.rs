@@ -43,7 +43,7 @@ use crate::support::text::count;
 ///   an evaluation without a run directory write nothing. With `to = "memory"` the training program reads them from
 ///   `trainer.hook::<ActivationStore>("activation_store")` by [`stored`](ActivationStore::stored). A checkpoint holds only
 ///   the counts, so that a resumed run stores the same batches.
-/// - **Cost**: a copy of each stored activation and the writing of a file. Other batches and points are not read.
+/// - **Cost**: a copy of each stored activation, and writing a file. Other batches and points are not read.
 /// - **When it fails** it is disabled at once; training continues. It fails before exceeding `max_bytes` (of values in
 ///   memory, or of files on disk): nothing of that batch is stored, earlier batches are kept.
 ///
@@ -61,7 +61,7 @@ use crate::support::text::count;
 pub struct ActivationStore {
     options: ActivationStoreOptions,
     points: PointFilter,
-    /// The current batch, if it is to be stored.
+    /// The current batch, if it is being stored.
     current: Option<StoredBatch>,
     in_memory: Vec<StoredBatch>,
     /// The directory of the files, once one is written.
@@ -256,7 +256,7 @@ impl Observer for ActivationStore {
         if stages.as_slice() == [ActivationStage::Train] {
             spec = spec.needs_run_length("every_n_batches", Cadence::Batches(*every_n_batches));
         } else if !stages.contains(&ActivationStage::Train) {
-            // Never in training, so nothing is prepared for it there.
+            // Disables the hook in training, so that no activations are prepared there.
             spec = spec.throttle(Cadence::Steps(u64::MAX));
         }
         spec

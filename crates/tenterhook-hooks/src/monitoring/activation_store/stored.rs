@@ -59,7 +59,7 @@ impl BatchPosition {
         self.is_in(run_cx.phase, &run_cx.progress)
     }
 
-    /// The same, by phase and progress.
+    /// Whether this phase and progress belong to this batch.
     pub(super) fn is_in(&self, phase: Phase, progress: &Progress) -> bool {
         (self.phase, self.total_batches) == (phase, progress.total_batches)
     }
@@ -105,7 +105,7 @@ pub(super) struct StoredBatch {
     names: BTreeMap<String, u64>,
     /// The bytes of all values of the batch, whether stored or not.
     pub(super) bytes: u64,
-    /// All values are stored.
+    /// Whether all values are stored.
     pub(super) is_complete: bool,
 }
 
@@ -144,7 +144,7 @@ impl StoredBatch {
         }
     }
 
-    /// The activations as a file holds them.
+    /// The activations in the format of a file.
     pub(super) fn into_bytes(self) -> Vec<(String, TensorBytes)> {
         let bytes = |it: NamedValues| (it.name, TensorBytes::new(DType::F32, &it.shape, &it.values));
         self.activations.into_iter().map(bytes).collect()

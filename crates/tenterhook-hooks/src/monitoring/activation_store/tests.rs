@@ -24,7 +24,7 @@ fn rig_in(root: &Path, options: ActivationStoreOptions) -> Rig<ActivationStore> 
     rig
 }
 
-/// The training batch of this number, which shows these points.
+/// Runs the training batch with this number, which exposes these points.
 fn train(rig: &mut Rig<ActivationStore>, number: u64, shown: &[(&str, &[f32])]) {
     rig.progress(Progress { step: number - 1, batches: number, total_batches: number, ..Default::default() });
     rig.on_train_batch_start();
@@ -38,7 +38,7 @@ fn said(rig: &Rig<ActivationStore>) -> Vec<String> {
     rig.said().into_iter().map(|(_, text)| text).collect()
 }
 
-/// What is kept in memory: batch, name and values.
+/// The activations in memory: batch, name and values.
 fn kept(rig: &Rig<ActivationStore>) -> Vec<(u64, String, Vec<f32>)> {
     let hook = rig.hook();
     hook.stored().map(|stored| (stored.batch, stored.name.to_owned(), stored.values.to_vec())).collect()
@@ -293,7 +293,7 @@ fn all_tensors_of_a_point_are_stored_and_sizes_are_in_the_plural() {
 }
 
 #[test]
-fn only_a_full_disk_is_told_to_make_room() {
+fn only_the_error_of_a_full_disk_suggests_making_room() {
     let root = tempfile::tempdir().expect("a directory");
     std::fs::write(root.path().join("activations"), "in the way").expect("it writes");
     let mut rig = rig_in(root.path(), of(&["x"]));

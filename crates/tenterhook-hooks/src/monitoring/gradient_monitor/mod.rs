@@ -29,14 +29,14 @@ use crate::support::text::list;
 ///   optimizer's step counts: with two alternating optimizers, an odd `log_frequency` covers both. A `log_frequency` that
 ///   exceeds the length of the run is an error; for the default it is a warning.
 /// - **Reads** gradients, and parameters for the update ratio. **Writes** `grad_norm/<name>` and `grad_norm/total` (over
-///   all gradients of all optimizers, whatever the filter), `grad_p10/<name>`, histograms `grad/<name>`,
-///   `update_ratio/<name>` (the norm of the update divided by the norm of the parameter; none while that is 0),
+///   all gradients of all optimizers, including filtered ones), `grad_p10/<name>`, histograms `grad/<name>`,
+///   `update_ratio/<name>` (the norm of the update divided by the norm of the parameter, unless that is 0),
 ///   `grad_vanishing`, `grad_exploding` and `grad_clip/…`. It reports the names of gradients that begin to vanish or
 ///   explode.
 /// - **Cost** in monitored steps: a pass over each gradient, without a copy if only norms are needed; for histograms and
-///   percentiles a copy of each monitored gradient and a pass per percentile. For the update ratio a pass over each
-///   parameter before and after its update, which Burn's engine makes during the update; other engines copy. In all other
-///   steps a comparison.
+///   percentiles a copy of each monitored gradient and a pass per percentile. For the update ratio, a pass over each
+///   parameter before and after its update: Burn's engine makes it during the update, other engines copy the parameters.
+///   In all other steps, a comparison.
 /// - **When it fails** it is disabled after three failures; training continues.
 ///
 /// ```toml
@@ -61,7 +61,7 @@ pub struct GradientMonitor {
     state: SavedState,
 }
 
-/// What is collected over the optimizers of one step.
+/// The data collected over the optimizers of one step.
 #[derive(Debug, Default)]
 struct StepRecord {
     /// The step and the number of batches: a step whose update was skipped is repeated by another batch.

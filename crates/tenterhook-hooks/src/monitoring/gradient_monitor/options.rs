@@ -23,8 +23,8 @@ options! {
         /// interpolation; NaN and infinite values are ignored.
         #[schemars(inner(range(min = 0, max = 100)))]
         pub percentiles: Vec<f64> = Vec::new(),
-        /// Parameters to monitor: a name that contains one of these texts, or, if the text has a `*`, matches it as a
-        /// pattern or is below a match, such as `encoder`, `conv*`, `blocks.*.mlp`, `**.bias`. Empty: all.
+        /// Parameters to monitor: parts of names such as `encoder`, or patterns with a `*` such as `conv*`,
+        /// `blocks.*.mlp` or `**.bias`, which also select everything below a match. Empty: all.
         pub param_filter: Vec<String> = Vec::new(),
         /// Log the norm of each parameter's update relative to the parameter's norm as `update_ratio/<name>`.
         pub log_update_ratio: bool = true,

@@ -24,7 +24,7 @@ fn said(rig: &Rig<GradientMonitor>) -> Vec<String> {
     rig.said().into_iter().map(|(_, text)| text).collect()
 }
 
-/// One whole step, at the end of which the parameters are these.
+/// Runs a step that leaves these parameters.
 fn step(rig: &mut Rig<GradientMonitor>, step: u64, after: impl Into<NamedTensors>) {
     rig.step(step - 1).on_before_optimizer_step();
     rig.on_gradient_clip();
@@ -84,7 +84,7 @@ fn the_total_is_over_all_gradients_whatever_the_filter() {
 }
 
 #[test]
-fn the_plan_knows_the_log_frequency_set_or_default() {
+fn the_log_frequency_is_declared_as_the_needed_run_length() {
     for log_frequency in [50, GradientMonitorOptions::default().log_frequency] {
         let access = hook(GradientMonitorOptions { log_frequency, ..every_step() }).spec();
         assert_eq!(access.every, [Cadence::Steps(log_frequency)]);
@@ -221,12 +221,12 @@ fn gradients_that_begin_to_vanish_or_explode_are_counted_and_reported_by_name() 
 fn clipping_is_logged_with_the_share_of_clipped_steps() {
     let mut rig = rig(GradientMonitorOptions { log_frequency: 2, ..every_step() });
     rig.clip_rule(Some(ClipRule::Norm(1.0)));
-    let mut told = Vec::new();
+    let mut logged = Vec::new();
     for (at, before, after) in [(1, 9.0, 1.0), (2, 4.0, 1.0), (3, 9.0, 1.0), (4, 0.5, 0.5), (6, 0.5, 0.5)] {
         rig.step(at - 1).norms(before, after).on_gradient_clip();
         let metrics = rig.metrics();
         let of = ["norm_before", "norm_after", "clipped", "share"];
-        told.push(of.map(|what| metrics.get(&format!("grad_clip/{what}"))));
+        logged.push(of.map(|what| metrics.get(&format!("grad_clip/{what}"))));
     }
     let now = |before, after, clipped, share| [before, after, clipped, share].map(Some);
     let third = 1.0 / 3.0;
@@ -237,7 +237,7 @@ fn clipping_is_logged_with_the_share_of_clipped_steps() {
         now(0.5, 0.5, 0.0, 0.5),
         now(0.5, 0.5, 0.0, third),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(logged, expected);
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn reports_and_counts_survive_a_resume() {
 }
 
 #[test]
-fn values_that_cannot_work_are_refused_by_their_keys() {
+fn invalid_values_are_refused_by_key() {
     let filter = |text: &str| vec![text.to_owned()];
     for (options, begins) in [
         (GradientMonitorOptions { log_frequency: 0, ..every_step() }, "`log_frequency` must be 1"),

@@ -99,7 +99,7 @@ fn values_that_no_optimizer_has_are_reported_once_at_the_start() {
 }
 
 #[test]
-fn a_rate_that_changed_shows_at_the_next_step() {
+fn a_changed_rate_is_logged_at_the_next_step() {
     let mut rig = rig(LrMonitorOptions::default());
     for lr in [0.5, 0.25] {
         rig.lr(lr).on_before_optimizer_step();

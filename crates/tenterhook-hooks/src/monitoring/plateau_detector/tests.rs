@@ -12,7 +12,7 @@ fn options() -> PlateauDetectorOptions {
     PlateauDetectorOptions { window: 3, threshold: 0.5, ..PlateauDetectorOptions::default() }
 }
 
-/// An epoch of ten steps that ends with this value; whether there is a plateau then.
+/// Runs an epoch of ten steps that ends with this value. Returns whether the metric is on a plateau.
 fn epoch(rig: &mut Rig<PlateauDetector>, epoch: u64, value: f64) -> bool {
     let step = (epoch + 1) * 10;
     rig.metrics().set_step(step);
@@ -136,7 +136,7 @@ fn a_resumed_run_finds_and_reports_the_same() {
 }
 
 #[test]
-fn values_that_cannot_work_are_refused_by_their_keys() {
+fn invalid_values_are_refused_by_key() {
     for (options, begins) in [
         (PlateauDetectorOptions { monitor: String::new(), ..options() }, "`monitor` is empty"),
         (PlateauDetectorOptions { window: 1, ..options() }, "`window` must be 2"),

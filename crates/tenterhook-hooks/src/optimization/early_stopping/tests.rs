@@ -16,7 +16,7 @@ fn stops_at(options: EarlyStoppingOptions, values: &[f64]) -> Option<(usize, Str
     values.iter().enumerate().find_map(|(at, value)| Some((at, hook.stop_reason(*value)?)))
 }
 
-/// What a hook with these options says in validations with these values.
+/// The notices of a hook with these options for these values.
 fn said(options: EarlyStoppingOptions, values: &[f64]) -> Vec<String> {
     let mut rig = Rig::new(hook(EarlyStoppingOptions { check_on_train_epoch_end: Some(false), ..options }));
     for value in values {
@@ -74,7 +74,7 @@ fn a_nan_is_never_the_best_and_counts_as_a_check() {
             mode: Some(mode),
             ..EarlyStoppingOptions::of("m")
         };
-        // The first number is an improvement on nothing, and what comes after is measured by it.
+        // The first number becomes the best value, and later values are compared with it.
         assert_eq!(stops_at(options(2), &[f64::NAN, 1.0, 1.0, f64::NAN]).map(|(at, _)| at), Some(3));
         let (at, reason) = stops_at(options(1), &[f64::NAN]).expect("it stops");
         assert_eq!((at, reason.as_str()), (0, "`m` has not improved in 1 check"));
@@ -102,7 +102,7 @@ fn the_direction_is_set_or_inferred_from_the_name() {
 }
 
 #[test]
-fn values_that_cannot_work_are_refused_by_their_keys() {
+fn invalid_values_are_refused_by_key() {
     let refused = |options| EarlyStopping::new(options).expect_err("refused").to_string();
     for (options, begins) in [
         (EarlyStoppingOptions::of("score"), "`mode` must be set for the `monitor` \"score\""),

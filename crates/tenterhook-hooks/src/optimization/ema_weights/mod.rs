@@ -61,7 +61,7 @@ impl EmaWeightsOptions {
 ///   every validation copies out and loads all weights twice.
 /// - **When it fails** the run is aborted.
 ///
-/// Training is the same as without it, to the bit.
+/// Training is bit-identical to training without the hook.
 ///
 /// ```toml
 /// [[hooks]]
@@ -76,7 +76,7 @@ impl EmaWeightsOptions {
 pub struct EmaWeights {
     options: EmaWeightsOptions,
     state: SavedState,
-    /// The module has the average instead of its own weights.
+    /// Whether the module currently has the average instead of its own weights.
     swapped: bool,
 }
 
@@ -87,7 +87,8 @@ struct SavedState {
     average: Average,
     /// The last step that was counted.
     counted_to: u64,
-    /// The number of batches at the last validation with the average. With `every` or `when`, not every validation has it.
+    /// The number of batches at the last validation with the average. With `every` or `when`, some validations use the
+    /// current weights.
     #[serde(default)]
     validated_after: Option<u64>,
 }

@@ -16,7 +16,7 @@ fn rig(options: EmaWeightsOptions) -> Rig<EmaWeights> {
     Rig::new(EmaWeights::new(options).expect("they fit"))
 }
 
-/// A batch that completes this step and leaves this weight.
+/// A batch that completes this step, after which the weight has this value.
 fn step(rig: &mut Rig<EmaWeights>, step: u64, weight: f32) {
     let progress = Progress {
         step,
@@ -122,7 +122,7 @@ fn it_is_swapped_in_for_validations_once_there_is_an_average() {
 }
 
 #[test]
-fn without_the_swap_validations_see_the_weights_and_the_end_the_average() {
+fn without_the_swap_validations_use_the_current_weights_and_the_end_sets_the_average() {
     let mut rig = rig(EmaWeightsOptions { swap_for_validation: false, ..options() });
     step(&mut rig, 1, 4.0);
     validate(&mut rig);
@@ -135,7 +135,7 @@ fn without_the_swap_validations_see_the_weights_and_the_end_the_average() {
 }
 
 #[test]
-fn without_an_average_the_end_reports_it_and_a_checkpoint_names_none() {
+fn a_missing_average_is_reported_at_the_end_and_not_named_in_checkpoints() {
     let mut rig = rig(options());
     rig.on_save_checkpoint();
     rig.on_train_end();
@@ -223,7 +223,7 @@ fn another_model_is_not_averaged_with_the_old_one() {
 }
 
 #[test]
-fn values_that_cannot_work_are_refused_with_the_key_and_the_fix() {
+fn invalid_values_are_refused_with_the_key_and_the_fix() {
     for (options, key, fix) in [
         (
             EmaWeightsOptions { decay: 1.0, ..options() },
@@ -240,7 +240,7 @@ fn values_that_cannot_work_are_refused_with_the_key_and_the_fix() {
 }
 
 #[test]
-fn the_weights_are_claimed_so_that_no_two_average_them() {
+fn the_weights_are_claimed() {
     let hook = EmaWeights::new(EmaWeightsOptions::default()).expect("they fit");
     assert_eq!(hook.spec().claims[0].what, "weights");
     assert!(hook.spec().writes.is_empty(), "they are no metric");

@@ -8,12 +8,12 @@ fn rig(options: GradientNoiseOptions) -> Rig<GradientNoise> {
     rig
 }
 
-/// The noise that is left on zeros: three values of `fc.weight` and one of `fc.bias`.
+/// The noise added to zero gradients: three values of `fc.weight` and one of `fc.bias`.
 fn noise(rig: &mut Rig<GradientNoise>) -> NamedTensors {
     rig.gradients([("fc.weight", vec![0.0; 3]), ("fc.bias", vec![0.0])]).update().clone()
 }
 
-/// Mean and standard deviation of so many values.
+/// Mean and standard deviation.
 fn spread(values: &[f32]) -> (f64, f64) {
     let count = values.len() as f64;
     let mean = values.iter().map(|value| f64::from(*value)).sum::<f64>() / count;
@@ -33,7 +33,7 @@ fn the_noise_is_normal_with_the_given_standard_deviation() {
     };
     assert!((share(1.0) - 0.683).abs() < 0.015, "{}", share(1.0));
     assert!((share(2.0) - 0.954).abs() < 0.01, "{}", share(2.0));
-    // Neighbours come from one pair, and have nothing to do with each other.
+    // Two adjacent values come from one Box-Muller pair and must be uncorrelated.
     let product = |pair: &[f32]| f64::from(pair[0] - 3.0) * f64::from(pair[1] - 3.0);
     let together = left.chunks_exact(2).map(product).sum::<f64>() / 10_000.0 / 0.25;
     assert!(together.abs() < 0.05, "{together}");
@@ -66,7 +66,7 @@ fn only_selected_gradients_get_noise_and_draw_numbers() {
 }
 
 #[test]
-fn every_step_has_its_own_noise_and_a_seed_has_the_same_again() {
+fn every_step_has_different_noise_and_a_seed_reproduces_it() {
     let (mut one, mut other) = (rig(GradientNoiseOptions::of(1.0)), rig(GradientNoiseOptions::of(1.0)));
     let noises = [noise(&mut one), noise(&mut one)];
     assert_ne!(noises[0], noises[1]);

@@ -7,12 +7,12 @@ fn rig(options: LossSpikeOptions) -> Rig<LossSpike> {
     Rig::new(LossSpike::new(options).expect("they fit"))
 }
 
-/// High above 5, and more than two of them are too many.
+/// Reduces the rates after more than two losses above 5.
 fn options() -> LossSpikeOptions {
     LossSpikeOptions { threshold: 5.0, count: 2, ..LossSpikeOptions::default() }
 }
 
-/// The steps at which the rates were lowered, when these losses come one per step.
+/// The steps at which the rates are reduced, with one of these losses per step.
 fn acts(options: LossSpikeOptions, losses: &[f64]) -> Vec<u64> {
     let mut rig = rig(options);
     let steps = losses
@@ -58,7 +58,7 @@ fn losses_in_the_cooldown_are_not_counted() {
 }
 
 #[test]
-fn threshold_count_and_factor_are_what_they_are_set_to() {
+fn threshold_count_and_factor_are_configurable() {
     assert_eq!(acts(LossSpikeOptions { threshold: 9.0, ..options() }, &[9.0; 9]), [0; 0]);
     assert_eq!(acts(LossSpikeOptions { count: 0, ..options() }, &[9.0; 3]), [1, 2, 3]);
     let mut rig = rig(LossSpikeOptions { factor: 0.1, count: 0, ..options() });
@@ -120,7 +120,7 @@ fn it_declares_that_it_reads_every_loss() {
 }
 
 #[test]
-fn values_that_cannot_work_are_refused_by_their_keys() {
+fn invalid_values_are_refused_by_key() {
     for (options, begins) in [
         (LossSpikeOptions { threshold: f64::NAN, ..options() }, "`threshold` is NaN"),
         (LossSpikeOptions { factor: 1.0, ..options() }, "`factor` is 1"),

@@ -1,4 +1,4 @@
-//! A misbehaving HTTP server on loopback, for tests.
+//! An HTTP server on loopback for tests, which can misbehave.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,15 +11,15 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 #[allow(dead_code)] // each crate whose tests include this file uses some of them
 pub enum Answer {
-    /// With this status.
+    /// This status.
     Status(u16),
-    /// With this status and this line among the headers.
+    /// This status, with this additional header.
     With(u16, &'static str),
-    /// With this status, byte by byte, so long apart.
+    /// This status, sent byte by byte with this pause.
     Slowly(u16, Duration),
-    /// Not at all, while the server lives.
+    /// No answer until the server is dropped.
     Hang,
-    /// Half a line, and the connection is reset.
+    /// An incomplete status line; then the connection is reset.
     Reset,
 }
 
@@ -31,7 +31,7 @@ pub struct Request {
     pub body: String,
 }
 
-/// A server, as long as it lives.
+/// A server that runs until it is dropped.
 pub struct Server {
     address: SocketAddr,
     received: Arc<Mutex<Vec<Request>>>,
@@ -40,7 +40,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Answers one request after the other like this, and all further ones like the last.
+    /// Starts a server that gives these answers in order, and repeats the last one.
     pub fn start(answers: &[Answer]) -> Server {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a port");
         let address = listener.local_addr().expect("it has an address");
@@ -49,7 +49,7 @@ impl Server {
         let accepting = thread::spawn(move || {
             let mut answering = Vec::new();
             let mut answers = answers.into_iter();
-            let mut answer = answers.next().expect("it is told what to answer");
+            let mut answer = answers.next().expect("there is an answer");
             for stream in listener.incoming() {
                 if ends.load(Ordering::SeqCst) {
                     break;
@@ -71,7 +71,7 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
-    /// What was sent so far, whether or not it was answered.
+    /// The requests received so far, answered or not.
     pub fn received(&self) -> Vec<Request> {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -87,7 +87,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
-        // It waits for a connection, so it gets one.
+        // A connection ends the blocking `accept`.
         drop(TcpStream::connect(self.address));
         if let Some(thread) = self.accepting.take() {
             let _ = thread.join();
@@ -104,7 +104,7 @@ fn serve(
     let mut reader = BufReader::with_capacity(1, stream.try_clone()?);
     let mut stream = stream;
     if let Answer::Reset = answer {
-        // What it was sent and did not read makes the kernel reset the connection.
+        // The kernel resets the connection because received data is unread.
         reader.read_exact(&mut [0; 4])?;
         return stream.write_all(b"HTTP/1.1 200");
     }
@@ -128,7 +128,7 @@ fn serve(
         }
         Answer::Hang | Answer::Reset => {
             stream.set_read_timeout(Some(Duration::from_millis(20)))?;
-            // Until the other side has had enough.
+            // Wait until the client closes the connection.
             while !over.load(Ordering::SeqCst) && !matches!(stream.read(&mut [0]), Ok(0)) {}
             Ok(())
         }

@@ -1,4 +1,4 @@
-//! HTTP requests with a timeout. Addresses are secret, so errors contain none: the client's texts are replaced.
+//! HTTP requests with a timeout. Addresses are secret, so the client's error texts, which may contain them, are replaced.
 
 #[cfg(test)]
 pub(crate) mod loopback;
@@ -65,7 +65,7 @@ impl Client {
     pub(crate) fn new(_: EffectPermit) -> Client {
         let config = Agent::config_builder()
             .http_status_as_error(false)
-            // The address is a secret of one server.
+            // The address is a secret that another server must not receive.
             .max_redirects(0)
             .max_idle_connections(0)
             .user_agent(concat!("tenterhook/", env!("CARGO_PKG_VERSION")))

@@ -55,7 +55,7 @@ mod tests {
         HttpError::Status { status, retry_after: retry_after.map(Duration::from_secs) }
     }
 
-    /// What comes of these attempts, and how long was waited between them.
+    /// The result of these attempts, and the seconds of the pauses between them.
     fn tried(retries: u32, attempts: &[Result<(), HttpError>]) -> (Result<(), RetryError>, Vec<u64>) {
         let (mut waits, mut next) = (Vec::new(), attempts.iter().copied());
         let pause = |time: Duration| {

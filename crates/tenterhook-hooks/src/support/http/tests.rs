@@ -2,7 +2,7 @@ use super::loopback::{Answer, Request, Server};
 use super::*;
 
 const PATH: &str = "/services/T0K3N";
-/// More than any answer on loopback takes.
+/// Longer than any answer on loopback takes.
 const LONG: Duration = Duration::from_mins(1);
 const SHORT: Duration = Duration::from_millis(300);
 

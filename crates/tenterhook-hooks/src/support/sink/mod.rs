@@ -1,6 +1,6 @@
 //! The file of a sink: a worker writes it, and a resumed run continues it.
 //!
-//! A checkpoint holds what was sent to the worker, not what the worker has written. A resumed run therefore compares the
+//! A checkpoint records which data was sent to the worker, not which data is written. A resumed run therefore compares the
 //! file with `metrics.jsonl`, which the trainer has truncated to the checkpoint: later records are removed, and records that
 //! the worker did not write are restored.
 
@@ -31,7 +31,7 @@ pub(crate) type Records<'a, R> = Box<dyn Iterator<Item = io::Result<R>> + 'a>;
 
 /// The format of a sink's file.
 pub(crate) trait SinkFormat {
-    /// What the worker receives.
+    /// The items that the worker receives.
     type Entry: Send + 'static;
     /// A record of the file.
     type Record;
@@ -42,11 +42,11 @@ pub(crate) trait SinkFormat {
 
     /// The option that holds the path.
     const OPTION: &'static str;
-    /// What messages call the records.
+    /// The name of the records in messages.
     const RECORDS: &'static str;
     /// The number of header records that the hook writes to a new file.
     const HEADER_RECORDS: u64;
-    /// Why some of its records cannot be restored.
+    /// The reason why some records cannot be restored.
     const UNRESTORABLE: &'static str;
 
     /// Removes the file of an earlier attempt of the same run.
@@ -55,10 +55,10 @@ pub(crate) trait SinkFormat {
     /// The records of an existing file. [`ErrorKind::InvalidData`] means that the file has another format.
     fn records(&self, path: &Path) -> io::Result<Records<'static, Self::Record>>;
 
-    /// A key that is equal for a record and its line of `metrics.jsonl` only.
+    /// A key that is equal only for a record and its line in `metrics.jsonl`.
     fn key(record: &Self::Record) -> u64;
 
-    /// When the record was sent.
+    /// The time at which the record was sent.
     fn time(record: &Self::Record) -> f64;
 
     /// The record of a line; `None` if the sink does not write it. `offset` is the difference between the file's clock and
@@ -76,7 +76,7 @@ pub(crate) trait SinkFormat {
     fn writer(&self, file: ResumableFile<Self::Framing>) -> io::Result<Self::Writer>;
 }
 
-/// The file as the training thread sees it, and its worker. A checkpoint keeps its position.
+/// A sink's file on the training thread: its position, which checkpoints save, and its worker.
 #[derive(Debug)]
 pub(crate) struct SinkFile<T> {
     worker: LazyWorker<T>,
@@ -94,7 +94,7 @@ impl<T> Default for SinkFile<T> {
 }
 
 impl<T> Serialize for SinkFile<T> {
-    /// The position that a checkpoint keeps.
+    /// Serializes the position for a checkpoint.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let current = self.current.as_ref().map(|(_, position)| position.clone());
         // Nothing was sent yet, so a run that resumes from here starts with an empty file.
@@ -110,13 +110,13 @@ impl<'de, T> Deserialize<'de> for SinkFile<T> {
 }
 
 impl<T: Send + 'static> SinkFile<T> {
-    /// At `setup`: forgets the statistics of the last call.
+    /// At `setup`: resets the statistics of the last call.
     pub(crate) fn begin_call(&mut self) {
         self.worker.begin_call();
     }
 
-    /// At `on_train_start`. `own` is the path if only this run writes there: what a run finds there at its start was written
-    /// by an earlier attempt that was killed before its first checkpoint. `configured` is the path in the configuration.
+    /// At `on_train_start`. `own` is the path if only this run writes there; an existing file is then from an earlier
+    /// attempt that was killed before its first checkpoint. `configured` is the path in the configuration.
     pub(crate) fn begin_training(
         &mut self,
         run_cx: &RunContext<'_>,
@@ -161,8 +161,8 @@ impl<T: Send + 'static> SinkFile<T> {
         self.current.as_ref().is_some_and(|(_, position)| position.others > 0)
     }
 
-    /// Opens the file and starts its worker. `configured` is the path in the configuration, relative to which a checkpoint
-    /// names the file.
+    /// Opens the file and starts its worker. `configured` is the path in the configuration; paths in checkpoints are
+    /// relative to it.
     pub(crate) fn open<F: SinkFormat<Entry = T>>(
         &mut self,
         run_cx: &RunContext<'_>,
@@ -187,7 +187,7 @@ impl<T: Send + 'static> SinkFile<T> {
             let real = real.unwrap_or_else(|| path.clone());
             remove_unfinished(&real);
             let position = match (resumed, same) {
-                // An evaluation of an older checkpoint must not cut off what came after it.
+                // An evaluation of an older checkpoint must not remove later records.
                 (Some(position), _) if run_cx.stage == Stage::Fit => {
                     continue_file(run_cx, (&real, own), format, position)?
                 }
@@ -253,9 +253,9 @@ fn existing_records<F: SinkFormat>(path: &Path, own: bool, format: &F) -> io::Re
 
 /// The lines of `metrics.jsonl` that were sent to the worker before a position.
 struct SentLines {
-    /// Their keys; `Err` says why they are not known.
+    /// Their keys, or the reason why they are unknown.
     keys: Result<Vec<u64>, &'static str>,
-    /// How many lines come before them.
+    /// The number of lines before them.
     skipped: usize,
     /// The difference between the file's clock and the run's elapsed time.
     offset: f64,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 use tenterhook_files::RelPath;
 
-/// What had been sent to the worker when a checkpoint was taken. The worker may have written less then, and more since.
+/// The amount of data sent to the worker before a checkpoint. The worker may have written less by then, and more since.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SinkPosition {
     pub(crate) path: RelPath,
@@ -22,7 +22,7 @@ pub(crate) struct SinkPosition {
 }
 
 impl SinkPosition {
-    /// The position before anything was sent.
+    /// The position before any data was sent.
     pub(crate) fn new(path: RelPath, before: u64) -> SinkPosition {
         SinkPosition { path, before, lines: 0, first: 0.0, others: 0, time: 0.0 }
     }
@@ -57,7 +57,7 @@ impl RestorePlan {
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let before = count(position.before).min(found.len());
         let sent = count(position.lines).saturating_add(count(position.others));
-        // Up to the last record that is not later: the clock may have been set back.
+        // Ends at the last record with a time up to the checkpoint's: the clock may have been set back.
         let until = found
             .iter()
             .take(before.saturating_add(sent))
@@ -102,7 +102,7 @@ mod tests {
         SinkPosition { before, lines, others, time, ..SinkPosition::new(path, before) }
     }
 
-    /// The records that stay of a file whose records cannot be restored, by their times.
+    /// The number of records kept in a file with records at these times, if none of them is a line.
     fn kept(position: &SinkPosition, times: &[f64]) -> usize {
         let found: Vec<_> = times.iter().map(|time| (0, *time)).collect();
         let plan = RestorePlan::new(&found, &[], position);
@@ -111,17 +111,17 @@ mod tests {
     }
 
     #[test]
-    fn records_sent_before_the_checkpoint_stay_and_nothing_else() {
+    fn only_records_sent_before_the_checkpoint_are_kept() {
         let until = position(0, 0, 3, 2.0);
-        assert_eq!(kept(&until, &[1.0, 2.0, 2.0, 2.0, 3.0]), 3, "by number, where times are the same");
+        assert_eq!(kept(&until, &[1.0, 2.0, 2.0, 2.0, 3.0]), 3, "equal times: by number");
         assert_eq!(kept(&until, &[1.0, 2.0, 3.0, 4.0]), 2, "one had been dropped");
         assert_eq!(kept(&until, &[9.0, 1.5, 2.0, 3.0]), 3, "the clock was set back");
-        assert_eq!(kept(&until, &[1.0]), 1, "the worker had not come further");
+        assert_eq!(kept(&until, &[1.0]), 1, "the worker lagged");
         assert_eq!(kept(&until, &[]), 0);
         assert_eq!(kept(&position(0, 0, 0, 0.0), &[0.0]), 0);
         let behind = position(2, 0, 1, 1.0);
-        assert_eq!(kept(&behind, &[7.0, 8.0, 1.0, 2.0]), 3, "what stood there before has other times");
-        assert_eq!(kept(&behind, &[7.0, 8.0, 2.0]), 2, "and stays, whatever they are");
+        assert_eq!(kept(&behind, &[7.0, 8.0, 1.0, 2.0]), 3, "earlier records have other times");
+        assert_eq!(kept(&behind, &[7.0, 8.0, 2.0]), 2, "earlier records are always kept");
     }
 
     #[test]
@@ -136,16 +136,16 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever the worker wrote, lost or dropped: all lines before the checkpoint stand in the continued file, in
-        /// order, once each, and nothing that came later.
+        /// Whatever the worker wrote or dropped, the continued file holds each line before the checkpoint once and in
+        /// order, and no later line.
         #[test]
-        fn every_line_before_the_checkpoint_stands_in_the_continued_file(
+        fn the_continued_file_holds_every_line_before_the_checkpoint(
             entries in proptest::collection::vec((any::<bool>(), any::<bool>()), 0..30),
             checkpoint in 0_usize..31,
             killed_at in 0_usize..31,
         ) {
             let checkpoint = checkpoint.min(entries.len());
-            // An entry is a line or not, and was written or dropped; its key is its number, and so is its time.
+            // Each entry is a line or not, and was written or dropped. Its number serves as its key and its time.
             let key = |number: usize, is_line: bool| number as u64 + if is_line { 0 } else { 1000 };
             let sent = || entries.iter().enumerate().take(checkpoint);
             let lines: Vec<_> = sent().filter(|(_, (is_line, _))| *is_line).map(|(n, _)| key(n, true)).collect();

@@ -10,7 +10,7 @@ use tenterhook_core::Phase;
 use tenterhook_core::metrics::Histogram;
 use tenterhook_files::{next_line, open_regular};
 
-/// What was logged at one time: a line of each file, or of one of them.
+/// The values logged at one time: a line of one file or of both.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct LoggedLine {
     pub(crate) step: u64,
@@ -81,7 +81,7 @@ impl Lines {
         Ok(Some(lines))
     }
 
-    /// The next valid line. Damaged lines are skipped, so the sink finds too few.
+    /// The next valid line. Damaged lines are skipped; the sink then finds that lines are missing.
     fn take(&mut self) -> io::Result<Option<LoggedLine>> {
         let taken = self.next.take();
         let Some(reader) = &mut self.reader else { return Ok(taken) };

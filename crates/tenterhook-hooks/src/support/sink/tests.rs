@@ -1,4 +1,4 @@
-//! A sink that was killed ends with the same records as one that was not, whatever its file held.
+//! A killed and resumed sink has the same records as an uninterrupted one, whatever its file held.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -58,7 +58,7 @@ fn script() -> Vec<ScriptEntry> {
     FitScript::new(3, 4).logging().script()
 }
 
-/// The first entry of this batch.
+/// The index of the first entry of this batch.
 fn at(batch: u64) -> usize {
     script().iter().position(|entry| entry.progress.total_batches == batch).expect("there are twelve")
 }
@@ -96,8 +96,8 @@ fn play<H: Hook>(rig: &mut Rig<H>, directory: &Path, script: &[ScriptEntry]) {
     }
 }
 
-/// The directory of a run that was not touched.
-fn untouched<H: Hook>(hook: H) -> tempfile::TempDir {
+/// The directory of an uninterrupted run.
+fn uninterrupted<H: Hook>(hook: H) -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     let mut rig = rig(hook, directory.path());
     play(&mut rig, directory.path(), &script());
@@ -119,7 +119,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Resumes in this directory, whose `metrics.jsonl` is cut to the checkpoint first, and trains to the end.
+/// Truncates `metrics.jsonl` in this directory to the checkpoint, resumes and trains to the end.
 fn resume<H: Hook>(mut again: Rig<H>, directory: &Path, (from, length): (usize, u64)) -> Vec<String> {
     let metrics = fs::OpenOptions::new().write(true).open(directory.join(METRICS)).expect("it is there");
     metrics.set_len(length).expect("it is cut");
@@ -131,7 +131,7 @@ fn resume<H: Hook>(mut again: Rig<H>, directory: &Path, (from, length): (usize, 
     again.said().into_iter().map(|(_, text)| text).collect()
 }
 
-/// A run whose worker stands still from batch 4 on, with a checkpoint at batch 7, is killed at batch 10 and resumed.
+/// A run whose worker is blocked from batch 4 on. It takes a checkpoint at batch 7, is killed at batch 10 and resumed.
 fn killed_while_the_worker_lags<H: Hook>(
     make: impl Fn() -> H,
     contents: impl Fn(&Path) -> Vec<String>,
@@ -163,7 +163,7 @@ fn killed_while_the_worker_lags<H: Hook>(
 #[test]
 fn a_table_whose_worker_lagged_at_a_kill_has_every_row() {
     let (directory, said) = killed_while_the_worker_lags(csv, rows);
-    assert_eq!(rows(directory.path()), rows(untouched(csv()).path()));
+    assert_eq!(rows(directory.path()), rows(uninterrupted(csv()).path()));
     assert_eq!(said, ["restored 3 rows of metrics.csv from metrics.jsonl"]);
     let Some(python) = python::with("csv") else { return };
     let script = "import csv, json, sys\nprint(json.dumps([[int(row['step']), float(row['train/loss'])] \
@@ -178,7 +178,7 @@ fn a_table_whose_worker_lagged_at_a_kill_has_every_row() {
 #[test]
 fn an_event_file_whose_worker_lagged_at_a_kill_has_every_line() {
     let (directory, said) = killed_while_the_worker_lags(|| tensorboard(json!({})), events);
-    assert_eq!(events(directory.path()), events(untouched(tensorboard(json!({}))).path()));
+    assert_eq!(events(directory.path()), events(uninterrupted(tensorboard(json!({}))).path()));
     let file = event_file(directory.path());
     let name = file.file_name().expect("a name").to_string_lossy().into_owned();
     assert_eq!(said, [format!("restored 3 events of {name} from metrics.jsonl")]);
@@ -195,20 +195,20 @@ fn an_event_file_whose_worker_lagged_at_a_kill_has_every_line() {
 fn own_entries_that_are_missing_are_reported() {
     let options = json!({ "histograms": ["weights"], "histogram_every_n_steps": 1 });
     let (directory, said) = killed_while_the_worker_lags(|| tensorboard(options.clone()), events);
-    let whole = events(untouched(tensorboard(options.clone())).path());
+    let whole = events(uninterrupted(tensorboard(options.clone())).path());
     assert_eq!(events(directory.path()).len(), whole.len() - 3);
     assert_eq!(said.len(), 2, "{said:?}");
     assert!(said[1].starts_with("3 events of "), "{said:?}");
     assert!(said[1].ends_with("no other file of the run holds its own histograms and images"), "{said:?}");
 }
 
-/// Whatever is left of the file: any prefix, nothing at all, or something else.
+/// Resumes with a damaged file: any prefix, no file, or other content.
 fn any_damage<H: Hook>(
     make: impl Fn() -> H,
     file: impl Fn(&Path) -> PathBuf,
     contents: impl Fn(&Path) -> Vec<String>,
 ) {
-    let whole = untouched(make());
+    let whole = uninterrupted(make());
     let expected = contents(whole.path());
     let checkpoint = tempfile::tempdir().expect("a directory");
     let mut first = rig(make(), checkpoint.path());
@@ -248,7 +248,7 @@ fn an_event_file_is_restored_whatever_is_left_of_it() {
         let (config, mut lines): (Vec<_>, Vec<_>) = events(directory)
             .into_iter()
             .partition(|event| event.contains(&format!("{:?}", b"config")[1..20]));
-        // Where it is missing, the configuration is written again, behind what is restored.
+        // A missing configuration is written again, after the restored events.
         assert_eq!(config.len(), 1);
         lines.push("config".into());
         lines
@@ -257,9 +257,9 @@ fn an_event_file_is_restored_whatever_is_left_of_it() {
 }
 
 #[test]
-fn a_sink_that_did_not_receive_every_line_is_not_filled_up() {
+fn lines_that_a_sink_did_not_receive_are_not_restored() {
     let make = || csv().every("2 steps").expect("a cadence");
-    let whole = untouched(make());
+    let whole = uninterrupted(make());
     let expected = rows(whole.path());
     assert_eq!(expected.len(), 7, "every second line");
     let checkpoint = tempfile::tempdir().expect("a directory");

@@ -15,7 +15,7 @@ fn opened(path: &Path) -> io::Result<Table> {
     Table::open(ResumableFile::of(path, file)?)
 }
 
-/// A table of these rows; opened and closed once.
+/// Writes a table with these rows; opens it once.
 fn table(path: &Path, rows: &[Cells]) {
     let mut table = opened(path).expect("it opens");
     for row in rows {
@@ -60,7 +60,7 @@ fn the_columns_of_a_table_are_those_of_its_rows() {
 }
 
 #[test]
-fn another_kind_of_table_is_left_alone() {
+fn a_table_of_another_format_is_not_modified() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("t.csv");
     fs::write(&path, "name,age\nme,7\n").expect("it is written");
@@ -70,12 +70,12 @@ fn another_kind_of_table_is_left_alone() {
     opened(directory.path()).expect_err("a directory is no table");
 }
 
-/// What may happen to a table.
+/// An operation on a table.
 #[derive(Clone, Debug)]
 enum Act {
     /// A row with these metrics, by their numbers.
     Push(Vec<(usize, f64)>),
-    /// The process is killed within the writing of a row, after so many bytes of it.
+    /// The process is killed after writing this number of bytes of a row.
     Kill(usize),
 }
 
@@ -89,7 +89,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// As text, with metrics in order of name.
+/// The rows as text, with metrics in order of name.
 fn shown(rows: &[Cells]) -> String {
     let sorted = rows.iter().map(|row| {
         let mut row = row.clone();
@@ -103,7 +103,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_row_is_lost_whatever_columns_come_and_go(acts in proptest::collection::vec(act(), 0..40)) {
+    fn no_row_is_lost_when_columns_are_added(acts in proptest::collection::vec(act(), 0..40)) {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("t.csv");
         let mut table = opened(&path).expect("it is made");

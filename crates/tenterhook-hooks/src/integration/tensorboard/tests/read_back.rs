@@ -1,4 +1,4 @@
-//! TensorBoard's own reader finds what was written.
+//! TensorBoard's own reader reads the written values.
 
 use std::path::Path;
 
@@ -48,7 +48,7 @@ print(json.dumps({
 
 const NOW: f64 = 1_700_000_000.25;
 
-/// As the reader shows it.
+/// Scalars as the script prints them.
 fn scalars(values: &[(u64, f64)]) -> Value {
     #[allow(clippy::cast_possible_truncation)]
     let row = |(step, value): &(u64, f64)| json!([NOW, step, (*value as f32).to_bits()]);
@@ -66,7 +66,7 @@ fn histogram(step: u64, Histogram { edges, counts, .. }: &Histogram) -> Value {
 }
 
 #[test]
-fn every_number_is_read_back_also_those_that_are_none() {
+fn all_numbers_are_read_back_including_non_finite_ones() {
     let Some(python) = python::with(MODULES) else { return };
     let dir = tempfile::tempdir().expect("a directory");
     let mut rig = rig(dir.path(), json!({}));
@@ -79,7 +79,7 @@ fn every_number_is_read_back_also_those_that_are_none() {
             rig.metric("val/loss", 0.25);
             rig.metrics().log_histogram("grad/w", spread.clone());
             rig.metrics().log_histogram("grad/v", alone.clone());
-            // There is nothing to draw.
+            // A histogram without finite values.
             rig.metrics().log_histogram("grad/nan", Histogram::of(&[f32::NAN], 5));
         }
         rig.on_log();
@@ -112,7 +112,7 @@ fn step(rig: &mut Rig<TensorBoard>, step: u64) {
 }
 
 #[test]
-fn its_own_histograms_pictures_and_the_configuration_are_read_back() {
+fn own_histograms_images_and_the_configuration_are_read_back() {
     let Some(python) = python::with(MODULES) else { return };
     let dir = tempfile::tempdir().expect("a directory");
     let options = json!({ "histograms": ["gradients", "weights"], "histogram_every_n_steps": 2, "histogram_bins": 3,
@@ -161,7 +161,7 @@ fn its_own_histograms_pictures_and_the_configuration_are_read_back() {
     assert_eq!(read, expected);
 }
 
-/// Reads a copy of the file for every length that its last record could be cut to.
+/// Reads copies of the file, truncated at every position within the last record.
 const CUT: &str = r#"
 import json, logging, os, sys, tempfile
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -180,7 +180,7 @@ print(json.dumps(found))
 "#;
 
 #[test]
-fn a_file_that_was_cut_anywhere_in_its_last_record_is_readable_up_to_there() {
+fn a_file_truncated_within_its_last_record_is_readable_up_to_it() {
     let Some(python) = python::with(MODULES) else { return };
     let dir = tempfile::tempdir().expect("a directory");
     let mut rig = rig(dir.path(), json!({}));

@@ -1,4 +1,4 @@
-//! One checkpoint, whatever happens on either side.
+//! Copies of one checkpoint, with changes and failures at the source and the destination.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +26,7 @@ fn content(store: &Watched) -> BTreeMap<String, Vec<u8>> {
     run(store.content())
 }
 
-/// What is on the disk, as it should be there.
+/// The expected content of the destination, read from the disk.
 fn expected(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let files = fs::read_dir(directory).expect("it is there").map(|file| file.expect("it is listed"));
     let read = |file: fs::DirEntry| {
@@ -36,8 +36,8 @@ fn expected(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     files.map(read).collect()
 }
 
-/// Whether what has a manifest is what the manifest says. What has none is nothing.
-fn is_whole_or_nothing(content: &BTreeMap<String, Vec<u8>>) -> bool {
+/// Whether the files match the manifest, or there is no manifest.
+fn is_complete_or_absent(content: &BTreeMap<String, Vec<u8>>) -> bool {
     let Some(manifest) = content.get("run/a/manifest.json") else { return true };
     let manifest: Value = serde_json::from_slice(manifest).expect("it is JSON");
     manifest["files"].as_object().expect("files").iter().all(|(name, sum)| {
@@ -74,7 +74,7 @@ fn a_checkpoint_is_not_uploaded_twice() {
 }
 
 #[test]
-fn one_of_the_same_name_loses_its_manifest_first() {
+fn an_older_checkpoint_of_the_same_name_loses_its_manifest_first() {
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), SMALL);
     let store = undisturbed();
@@ -90,7 +90,7 @@ fn one_of_the_same_name_loses_its_manifest_first() {
 }
 
 #[test]
-fn a_large_file_goes_in_parts_and_is_put_together_when_all_of_it_was_right() {
+fn a_large_file_is_sent_in_parts_and_completed_only_if_it_matches() {
     let directory = tempfile::tempdir().expect("a directory");
     let large: Vec<u8> = (0..2 * PART + 5).map(|index| (index % 251) as u8).collect();
     write(directory.path(), &[("state.json", b"{}"), ("weights.safetensors", &large)]);
@@ -101,7 +101,7 @@ fn a_large_file_goes_in_parts_and_is_put_together_when_all_of_it_was_right() {
     let part = |bytes: u64| format!("part of {bytes} run/a/weights.safetensors");
     assert_eq!(parts, [part(PART), part(PART), part(5)]);
 
-    // The same length, one bit wrong: nobody ever sees it.
+    // A file of the same length with a flipped bit never becomes visible.
     let mut wrong = large;
     wrong[17] ^= 1;
     fs::write(directory.path().join("weights.safetensors"), wrong).expect("it can be written");
@@ -114,7 +114,7 @@ fn a_large_file_goes_in_parts_and_is_put_together_when_all_of_it_was_right() {
     assert_eq!(content(&store).keys().collect::<Vec<_>>(), ["run/a/state.json"]);
 }
 
-/// A checkpoint that is there in two versions; whoever holds this changes one for the other.
+/// A checkpoint in two versions that can be exchanged.
 struct Replaced {
     directory: tempfile::TempDir,
 }
@@ -131,7 +131,7 @@ impl Replaced {
         self.directory.path().join("checkpoint")
     }
 
-    /// What the store does when it exchanges the two.
+    /// Exchanges the two versions.
     fn exchange(directory: &Path) {
         let [here, new, old] = ["checkpoint", "new", "old"].map(|name| directory.join(name));
         fs::rename(&here, &old).expect("it is there");
@@ -141,8 +141,8 @@ impl Replaced {
 }
 
 #[test]
-fn one_that_is_replaced_meanwhile_is_never_mixed_with_the_other() {
-    // At every operation, the first of which comes before anything but the manifest is read.
+fn a_checkpoint_replaced_during_the_copy_is_never_mixed_with_the_new_one() {
+    // At every operation; before the first one, only the manifest is read.
     for at in 0..4 {
         let replaced = Replaced::new();
         let directory = replaced.directory.path().to_owned();
@@ -153,8 +153,8 @@ fn one_that_is_replaced_meanwhile_is_never_mixed_with_the_other() {
             Ok(())
         });
         assert_eq!(copied(&store, &replaced.path()).expect("nothing fails"), CopyOutcome::Complete);
-        assert!(is_whole_or_nothing(&content(&store)), "replaced at {at}: {:?}", store.log());
-        // It comes again by its own announcement.
+        assert!(is_complete_or_absent(&content(&store)), "replaced at {at}: {:?}", store.log());
+        // The new version has its own upload.
         assert_eq!(
             copied(&store.undisturbed(), &replaced.path()).expect("nothing fails"),
             CopyOutcome::Complete
@@ -164,7 +164,7 @@ fn one_that_is_replaced_meanwhile_is_never_mixed_with_the_other() {
 }
 
 #[test]
-fn one_that_is_replaced_all_the_time_is_left_to_those_that_replace_it() {
+fn a_checkpoint_that_is_replaced_repeatedly_is_gone() {
     let replaced = Replaced::new();
     let directory = replaced.directory.path().to_owned();
     let store = Watched::new(move |_, what| {
@@ -178,7 +178,7 @@ fn one_that_is_replaced_all_the_time_is_left_to_those_that_replace_it() {
 }
 
 #[test]
-fn one_that_was_removed_is_gone_and_leaves_nothing_there() {
+fn a_removed_checkpoint_is_gone_and_leaves_no_files_at_the_destination() {
     for at in 0..3 {
         let directory = tempfile::tempdir().expect("a directory");
         let checkpoint = directory.path().join("a");
@@ -190,7 +190,7 @@ fn one_that_was_removed_is_gone_and_leaves_nothing_there() {
             }
             Ok(())
         });
-        // The last file had been read when it was removed: all of it is known.
+        // At operation 2 the last file is already read, so the copy can be completed.
         let expected = if at == 2 { CopyOutcome::Complete } else { CopyOutcome::Gone };
         assert_eq!(copied(&store, &checkpoint).expect("nothing fails"), expected, "removed at {at}");
         assert_eq!(content(&store).len(), if at == 2 { 3 } else { 0 }, "removed at {at}");
@@ -198,12 +198,12 @@ fn one_that_was_removed_is_gone_and_leaves_nothing_there() {
 }
 
 #[test]
-fn whatever_fails_on_the_way_nothing_half_has_a_manifest() {
+fn an_incomplete_copy_never_has_a_manifest_whichever_operation_fails() {
     let directory = tempfile::tempdir().expect("a directory");
     let large = vec![7; usize::try_from(PART + 1).expect("it fits")];
     let versions: [&[(&str, &[u8])]; 2] =
         [&[("a.bin", b"old"), ("b.bin", b"old")], &[("a.bin", &large), ("b.bin", b"new")]];
-    // From each operation on nothing works any more, until one after the last.
+    // All operations from `from` on fail, until `from` exceeds the number of operations.
     for from in 0.. {
         write(directory.path(), versions[0]);
         let before = undisturbed();
@@ -213,20 +213,20 @@ fn whatever_fails_on_the_way_nothing_half_has_a_manifest() {
             before.undisturbed().with(move |number, _| if number >= from { Err(broken()) } else { Ok(()) });
         let done = copied(&store, directory.path());
         let content = content(&store);
-        assert!(is_whole_or_nothing(&content), "broken from {from}: {:?}", store.log());
+        assert!(is_complete_or_absent(&content), "broken from {from}: {:?}", store.log());
         if done.is_ok() {
-            assert!(from > 6, "it takes that many: {:?}", store.log());
+            assert!(from > 6, "too few operations: {:?}", store.log());
             assert_eq!(content, expected(directory.path()));
             return;
         }
-        // The next attempt makes it whole.
+        // The next attempt completes the copy.
         copied(&store.undisturbed(), directory.path()).expect("nothing fails");
         assert_eq!(run(store.content()), expected(directory.path()), "broken from {from}");
     }
 }
 
 #[test]
-fn one_that_may_write_and_not_look_takes_the_careful_way() {
+fn without_permission_to_read_the_manifest_is_deleted_first() {
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), SMALL);
     let store = Watched::new(|_, what| {
@@ -239,7 +239,7 @@ fn one_that_may_write_and_not_look_takes_the_careful_way() {
 }
 
 #[test]
-fn keys_are_the_names_as_they_are() {
+fn keys_are_the_unescaped_names() {
     let directory = tempfile::tempdir().expect("a directory");
     write(directory.path(), SMALL);
     let store = undisturbed();

@@ -1,4 +1,4 @@
-//! The hook around it: what it hands over, and what it makes of what comes back.
+//! The hook without a trainer: when it uploads, and its reports.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -9,8 +9,8 @@ use tenterhook_testkit::Rig;
 use super::write;
 use crate::integration::upload::{Upload, UploadOptions};
 
-/// What keeps everything here.
-type Stays = fn(&mut Rig<Upload>) -> &mut Rig<Upload>;
+/// Disables uploads.
+type Disable = fn(&mut Rig<Upload>) -> &mut Rig<Upload>;
 
 const SMALL: &[(&str, &[u8])] = &[("state.json", b"{}")];
 
@@ -23,7 +23,7 @@ fn rig(directory: &Path) -> Rig<Upload> {
     rig
 }
 
-/// Tells it of a checkpoint.
+/// Announces a saved checkpoint to the hook.
 fn saved<'r>(rig: &'r mut Rig<Upload>, directory: &Path, name: &str) -> &'r mut Rig<Upload> {
     let root = directory.join("checkpoints");
     rig.checkpoint(1, root.join(name), root).on_checkpoint_saved();
@@ -31,18 +31,18 @@ fn saved<'r>(rig: &'r mut Rig<Upload>, directory: &Path, name: &str) -> &'r mut 
 }
 
 #[test]
-fn nothing_leaves_a_dry_run_a_rehearsal_or_an_evaluation() {
+fn nothing_is_uploaded_in_a_dry_run_a_rehearsal_or_an_evaluation() {
     let directory = tempfile::tempdir().expect("a directory");
     let directory = directory.path();
     write(&directory.join("checkpoints/a"), SMALL);
-    let here: [Stays; 3] = [
+    let all: [Disable; 3] = [
         |rig| rig.fast_dev_run(true),
         |rig| rig.run(RunInfo { rehearsal: true, ..RunInfo::default() }),
         |rig| rig.stage(Stage::Test),
     ];
-    for stays in here {
+    for disable in all {
         let mut rig = rig(directory);
-        stays(&mut rig);
+        disable(&mut rig);
         rig.on_train_start();
         saved(&mut rig, directory, "a").on_checkpoint_loaded();
         rig.finish();
@@ -63,7 +63,7 @@ fn a_removed_checkpoint_is_counted_as_dropped_and_reported_with_the_next() {
     }
     assert_eq!(rig.said(), []);
     saved(&mut rig, directory, "b");
-    let said = rig.said().pop().expect("it is told").1;
+    let said = rig.said().pop().expect("it is reported").1;
     assert!(said.starts_with("a checkpoint was removed or replaced before the upload"), "{said}");
     rig.finish();
     let sent = rig.delivery_stats().expect("it has a worker");
@@ -88,7 +88,7 @@ fn a_second_call_has_its_own_worker() {
 }
 
 #[test]
-fn a_run_that_begins_from_another_ones_checkpoint_leaves_that_alone() {
+fn a_run_that_starts_from_another_runs_checkpoint_does_not_upload_it() {
     let directory = tempfile::tempdir().expect("a directory");
     let directory = directory.path();
     write(&directory.join("other/a"), SMALL);
@@ -103,7 +103,7 @@ fn a_run_that_begins_from_another_ones_checkpoint_leaves_that_alone() {
     assert!(directory.join("backup/r1/b/manifest.json").is_file());
 }
 
-/// A bucket of a server on this machine that does not know what is asked.
+/// The environment for a local server that rejects every request.
 #[cfg(feature = "http")]
 fn broken_server() -> crate::integration::upload::destination::Variables {
     use std::sync::LazyLock;
@@ -120,7 +120,7 @@ fn broken_server() -> crate::integration::upload::destination::Variables {
 
 #[cfg(feature = "http")]
 #[test]
-fn a_destination_that_cannot_work_is_reported_before_the_first_checkpoint() {
+fn an_unusable_destination_is_reported_before_the_first_checkpoint() {
     let mut hook = Upload::from_options(UploadOptions::to("s3://bucket")).expect("they are fine");
     hook.environment = broken_server;
     let mut rig = Rig::new(hook);

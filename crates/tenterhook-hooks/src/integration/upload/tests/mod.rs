@@ -6,7 +6,7 @@ mod store;
 use std::fs;
 use std::path::Path;
 
-/// A checkpoint of these files, as the trainer would have written it.
+/// Writes a checkpoint with these files, like the trainer.
 fn write(directory: &Path, files: &[(&str, &[u8])]) {
     fs::create_dir_all(directory).expect("it can be made");
     let mut sums = serde_json::Map::new();

@@ -74,7 +74,7 @@ fn a_server_without_encryption_must_be_allowed_unless_it_is_this_machine() {
     assert_eq!(open(&[elsewhere, ("AWS_ALLOW_HTTP", "true")]), Ok(()));
 }
 
-/// What is missing to upload to a place, with these variables.
+/// The reason why uploads to `to` cannot work with these variables.
 fn lack(to: &str, variables: &[(&str, &str)]) -> Option<String> {
     let text = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     let destination = Destination::parse(to).expect("a place");
@@ -84,7 +84,7 @@ fn lack(to: &str, variables: &[(&str, &str)]) -> Option<String> {
 }
 
 #[test]
-fn half_of_the_credentials_an_impossible_bucket_or_server_are_found_without_a_request() {
+fn half_of_the_credentials_and_invalid_buckets_or_servers_are_found_without_a_request() {
     let lacks = |to: &str, variables: &[(&str, &str)]| lack(to, variables).expect(to);
     let error = lacks("s3://bucket", &[("AWS_SECRET_ACCESS_KEY", "hush")]);
     assert_eq!(error, "AWS_SECRET_ACCESS_KEY is set and AWS_ACCESS_KEY_ID is not; set it in the environment");
@@ -101,7 +101,7 @@ fn half_of_the_credentials_an_impossible_bucket_or_server_are_found_without_a_re
 }
 
 #[test]
-fn a_directory_that_cannot_be_made_is_found_and_nothing_is_made() {
+fn an_unwritable_directory_is_found_without_creating_anything() {
     let directory = tempfile::tempdir().expect("a directory");
     let root = directory.path();
     std::fs::write(root.join("file"), "").expect("it is written");
@@ -115,7 +115,7 @@ fn a_directory_that_cannot_be_made_is_found_and_nothing_is_made() {
     std::fs::create_dir(&closed).expect("it is made");
     std::fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o555))
         .expect("it is ours");
-    // Root may write everywhere.
+    // Root ignores permissions.
     if !rustix::process::geteuid().is_root() {
         let error = lack(&below("closed/new"), &[]).expect("it is closed");
         assert!(error.contains("closed cannot be written to"), "{error}");
@@ -123,7 +123,7 @@ fn a_directory_that_cannot_be_made_is_found_and_nothing_is_made() {
 }
 
 #[test]
-fn times_and_sizes_that_cannot_be_are_refused_by_their_key() {
+fn invalid_times_and_sizes_are_refused_by_key() {
     let refused = |change: fn(&mut UploadOptions)| {
         let mut options = UploadOptions::to("backup");
         change(&mut options);

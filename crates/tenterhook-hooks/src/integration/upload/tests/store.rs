@@ -1,4 +1,4 @@
-//! A store in memory that writes down what is done to it, and fails or interferes where it is told to.
+//! An in-memory store that logs its operations and calls a function before each, which may fail or change files.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ type Before = Box<dyn FnMut(usize, &str) -> Result<()> + Send>;
 pub(super) struct Watched {
     inner: Arc<InMemory>,
     log: Arc<Mutex<Vec<String>>>,
-    /// Called before each operation with its number and what it is.
+    /// Called before each operation with its number and description.
     before: Arc<Mutex<Before>>,
 }
 
@@ -30,24 +30,24 @@ impl Watched {
         Watched { inner: Arc::default(), log: Arc::default(), before: Arc::new(Mutex::new(before)) }
     }
 
-    /// The same content, with nobody in the way any more.
+    /// The same content, without interference.
     pub(super) fn undisturbed(&self) -> Watched {
         let before: Before = Box::new(|_, _| Ok(()));
         Watched { inner: Arc::clone(&self.inner), log: Arc::default(), before: Arc::new(Mutex::new(before)) }
     }
 
-    /// The same content, with somebody else in the way.
+    /// The same content, with this function before each operation.
     pub(super) fn with(&self, before: impl FnMut(usize, &str) -> Result<()> + Send + 'static) -> Watched {
         let before: Before = Box::new(before);
         Watched { before: Arc::new(Mutex::new(before)), ..self.undisturbed() }
     }
 
-    /// What was done, in order.
+    /// The operations, in order.
     pub(super) fn log(&self) -> Vec<String> {
         self.log.lock().expect("nobody panics").clone()
     }
 
-    /// Everything that is there.
+    /// All objects by key.
     pub(super) async fn content(&self) -> BTreeMap<String, Vec<u8>> {
         let mut content = BTreeMap::new();
         let mut list = self.inner.list(None);
@@ -70,7 +70,7 @@ impl Watched {
     }
 }
 
-/// An error that nothing is known about.
+/// An unspecific error.
 pub(super) fn broken() -> object_store::Error {
     object_store::Error::Generic { store: "test", source: "broken".into() }
 }
@@ -128,7 +128,7 @@ impl ObjectStore for Watched {
     }
 }
 
-/// An object that comes in parts.
+/// A multipart upload.
 #[derive(Debug)]
 struct Parts {
     inner: Box<dyn MultipartUpload>,

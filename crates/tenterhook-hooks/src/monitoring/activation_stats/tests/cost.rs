@@ -1,4 +1,4 @@
-//! How often activations are read, counted by the ones that are read.
+//! How often activations are read.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use tenterhook_core::{HookRunner, Observer, RunState, Stage, Status, TensorSourc
 
 use super::*;
 
-/// An activation that notes how it is read.
+/// An activation that records its reads.
 struct Counted {
     shape: Vec<usize>,
     values: Vec<f32>,
@@ -46,7 +46,7 @@ impl TensorSource for Counted {
     }
 }
 
-/// Asks for the statistics, as another hook might.
+/// Another hook that reads the statistics.
 struct Other;
 
 #[hook]
@@ -57,7 +57,7 @@ impl Observer for Other {
     }
 }
 
-/// Shows `x` in the first step, and says how it was read.
+/// Delivers `x` in the first step and returns how it was read.
 fn reads(options: ActivationStatsOptions, phase: Phase, x: &Counted) -> Vec<&'static str> {
     let mut runner = HookRunner::default();
     runner.add(hook(options)).expect("it is the first");

@@ -1,4 +1,4 @@
-//! How often gradients and parameters are read, counted by the ones that are read.
+//! How often gradients and parameters are read.
 
 use std::cell::RefCell;
 
@@ -10,7 +10,7 @@ use tenterhook_core::{
 
 use super::*;
 
-/// Two tensors that note who reads them.
+/// Two tensors that record their reads.
 #[derive(Default)]
 struct Counted(RefCell<Vec<String>>);
 
@@ -53,7 +53,7 @@ impl ModelView for Counted {
     }
 }
 
-/// What is read of gradients and parameters in two steps, of which it looks at the second.
+/// The reads of gradients and parameters in each of two steps. The hook monitors the second one.
 fn reads(options: GradientMonitorOptions) -> [(Vec<String>, Vec<String>); 2] {
     let mut runner = HookRunner::default();
     runner.add(hook(GradientMonitorOptions { log_frequency: 2, ..options })).expect("it is the only one");
@@ -86,32 +86,32 @@ fn texts(texts: &[&str]) -> Vec<String> {
 
 #[test]
 fn values_are_not_read_if_norms_are_enough() {
-    let [between, looked_at] = reads(GradientMonitorOptions { log_update_ratio: false, ..every_step() });
+    let [between, monitored] = reads(GradientMonitorOptions { log_update_ratio: false, ..every_step() });
     assert_eq!(between, (vec![], vec![]));
-    assert_eq!(looked_at, (texts(&["norm a", "norm b"]), vec![]));
+    assert_eq!(monitored, (texts(&["norm a", "norm b"]), vec![]));
 }
 
 #[test]
 fn norm_percentiles_and_histogram_come_from_one_reading() {
-    let [between, looked_at] = reads(GradientMonitorOptions {
+    let [between, monitored] = reads(GradientMonitorOptions {
         log_histogram: true,
         percentiles: vec![10.0, 50.0, 90.0],
         log_update_ratio: false,
         ..every_step()
     });
     assert_eq!(between, (vec![], vec![]));
-    assert_eq!(looked_at, (texts(&["read a", "read b"]), vec![]));
+    assert_eq!(monitored, (texts(&["read a", "read b"]), vec![]));
 }
 
 #[test]
 fn the_update_ratio_reads_only_monitored_parameters_before_and_after() {
     let param_filter = vec!["b".to_owned()];
-    let [between, looked_at] =
+    let [between, monitored] =
         reads(GradientMonitorOptions { param_filter: param_filter.clone(), ..every_step() });
     assert_eq!(between, (vec![], vec![]));
-    assert_eq!(looked_at, (texts(&["norm a", "norm b"]), texts(&["read b", "read b"])));
-    let [_, looked_at] = reads(GradientMonitorOptions { param_filter, log_norm: false, ..every_step() });
-    assert_eq!(looked_at.0, texts(&["norm b"]), "without norms there is no total of all");
+    assert_eq!(monitored, (texts(&["norm a", "norm b"]), texts(&["read b", "read b"])));
+    let [_, monitored] = reads(GradientMonitorOptions { param_filter, log_norm: false, ..every_step() });
+    assert_eq!(monitored.0, texts(&["norm b"]), "without norms there is no total of all");
 }
 
 #[test]
