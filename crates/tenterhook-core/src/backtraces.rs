@@ -37,7 +37,7 @@ impl fmt::Display for FailureTrace {
     }
 }
 
-/// While it exists, its thread captures the backtrace of its last panic.
+/// A guard. While it exists, its thread captures the backtrace of its last panic.
 #[derive(Debug)]
 pub struct CaptureGuard(PhantomData<*const ()>);
 
@@ -51,7 +51,7 @@ pub fn capture() -> CaptureGuard {
             std::panic::set_hook(Box::new(move |panic| {
                 if is_capturing() {
                     let taken = Box::new(FailureTrace::Captured(Backtrace::force_capture()));
-                    // The thread-local is gone in a thread that is ending.
+                    // The thread-local no longer exists in a thread that is ending.
                     let _ = LAST.try_with(|last| last.replace(Some(taken)));
                 }
                 before(panic);
@@ -82,7 +82,7 @@ pub fn inherit() -> impl FnOnce() -> Option<CaptureGuard> + Send {
 }
 
 /// The panic of a worker thread, as an error for the thread that started it. A hook that returns it is
-/// treated as if it had panicked itself.
+/// treated as a hook that panicked.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub struct PanicError {
@@ -97,7 +97,7 @@ impl PanicError {
     }
 }
 
-/// Changes the message of an error. A [`PanicError`] stays one.
+/// Changes the message of an error. A [`PanicError`] remains a [`PanicError`].
 #[must_use]
 pub fn map_message(error: BoxError, words: impl FnOnce(&dyn fmt::Display) -> String) -> BoxError {
     match error.downcast::<PanicError>() {

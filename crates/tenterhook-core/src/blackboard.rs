@@ -73,7 +73,7 @@ impl<T: BlackboardValue> DynValue for T {
 
 enum Stored {
     Live(Box<dyn DynValue>),
-    /// Read from a checkpoint; converted whenever it is read, since its type is known only then.
+    /// Loaded from a checkpoint. Its type is not known before it is read, so every read converts it.
     Restored(Value),
 }
 
@@ -196,7 +196,8 @@ pub struct BlackboardView<'a> {
 
 impl<'a> BlackboardView<'a> {
     /// Puts a value, and replaces an earlier one. An observer cannot replace a value of the module, a
-    /// controller or an update hook, since these decide by it: the attempt is ignored, with one warning.
+    /// controller or an update hook, since such values steer training: the attempt is ignored with one
+    /// warning.
     pub fn put<T: BlackboardValue>(self, key: Key<T>, value: T) {
         let name = key.name;
         if !self.is_refused(name) {

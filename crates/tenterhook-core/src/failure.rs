@@ -1,4 +1,4 @@
-//! Failures, and the policies that judge them.
+//! Failures, and the policies that decide what they do to the run.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -88,7 +88,7 @@ impl std::fmt::Display for Origin {
 pub struct Failure {
     /// What failed.
     pub origin: Origin,
-    /// The event or action it happened in, such as `on_train_batch_end` or `training_step`.
+    /// The event or action in which it happened, such as `on_train_batch_end` or `training_step`.
     pub place: &'static str,
     /// The epoch, from 0.
     pub epoch: u64,

@@ -76,7 +76,7 @@ impl NamedTensors {
         self.0.iter().map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice(), tensor.values.as_slice()))
     }
 
-    /// Name and values of each tensor, to change the values in place.
+    /// Name and mutable values of each tensor.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut [f32])> {
         self.0
             .iter_mut()

@@ -55,7 +55,7 @@ pub trait FromOptions: Into<AnyHook> {
     /// An example of valid options, in TOML.
     const EXAMPLE: &str;
 
-    /// Builds the hook, or returns which option is wrong.
+    /// Builds the hook, or returns an error that names the invalid option.
     fn from_options(options: Self::Options) -> Result<Self, OptionError>;
 }
 
@@ -78,7 +78,7 @@ impl OptionError {
         OptionError { keys: vec![key.into()], ..OptionError::of_all(what) }
     }
 
-    /// Makes an error about no option in particular.
+    /// Makes an error about the options as a whole.
     pub fn of_all(what: impl Into<String>) -> OptionError {
         OptionError { keys: Vec::new(), what: what.into(), fix: None }
     }

@@ -1,7 +1,7 @@
 //! Makes untrusted text harmless for a terminal.
 //!
 //! Metric names, cells of a file, and output of a server or a child process may contain control characters,
-//! which a terminal interprets. Everything that the program prints goes through [`text`] or [`json`].
+//! which a terminal interprets. All output of the program is passed through [`text`] or [`json`].
 
 use std::fmt::Write as _;
 

@@ -57,7 +57,7 @@ pub(super) enum Sign {
     Calculate(Calculation),
 }
 
-/// The precedence of `not`, and of what has no operator; [`Sign::precedence`] returns the others.
+/// The precedence of `not`, and of terms without an operator; [`Sign::precedence`] returns the others.
 pub(super) const NOT: u8 = 3;
 pub(super) const SINGLE: u8 = 7;
 
@@ -156,7 +156,7 @@ fn token(text: &str, first: char) -> Result<(Token, usize), String> {
     Ok((token, word.len()))
 }
 
-/// A sign comes before all signs that are its prefixes.
+/// Longer signs come before their prefixes.
 const SIGNS: &[(&str, Token)] = &[
     ("<=", Token::Between(Sign::Compare(Comparison::LessOrEqual))),
     (">=", Token::Between(Sign::Compare(Comparison::GreaterOrEqual))),

@@ -37,7 +37,7 @@ fn conditions_are_evaluated() {
         ("epoch == 1 || epoch == 2", false),
         ("not epoch == 10", false),
         ("!(epoch == 1)", true),
-        // `and` is stronger than `or`, `not` than both, `*` and `%` than `+` and `-`.
+        // `and` binds more tightly than `or`, `not` than both, `*` and `%` than `+` and `-`.
         ("epoch == 10 or epoch == 1 and epoch == 2", true),
         ("(epoch == 10 or epoch == 1) and epoch == 2", false),
         ("not epoch == 1 and epoch == 10", true),

@@ -7,7 +7,7 @@ use crate::plan::TRAIN_LOSS;
 use crate::progress::Phase;
 use crate::run_context::LossHistory;
 
-/// The metrics of a run, to read. Use `cx.log` to log.
+/// A read-only view of the metrics of a run. Use `cx.log` to log.
 #[derive(Clone, Copy)]
 pub struct MetricsView<'a> {
     metrics: &'a Metrics,
@@ -61,7 +61,7 @@ impl MetricsView<'_> {
         self.chosen(|_| true)
     }
 
-    /// The latest value that was logged under exactly this name. Nothing is read from the engine, so that
+    /// The latest value that was logged under exactly this name. Nothing is read from the engine, so the
     /// conditions of steering hooks do not depend on other hooks.
     pub(crate) fn logged(self, name: &str) -> Option<f64> {
         self.stored(name).map(|latest| latest.value)

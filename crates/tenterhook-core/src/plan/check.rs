@@ -6,7 +6,7 @@ use crate::cadence::Cadence;
 use crate::progress::Phase;
 use crate::spec::{Claim, Declaration, EnvironmentProblem, HookSpec};
 
-/// A metric that the module declares to log.
+/// A metric that the module declares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredMetric {
     /// The name.
@@ -22,13 +22,13 @@ impl DeclaredMetric {
     }
 }
 
-/// What is known of a run before it begins.
+/// Facts about a run that are known before it begins.
 #[derive(Clone, Debug, Default)]
 pub struct RunFacts {
-    /// The metrics that the module logs; `None` if it does not declare them, so that missing metrics cannot
-    /// be detected.
+    /// The metrics that the module logs; `None` if it does not declare them. Missing metrics cannot be
+    /// detected then.
     pub metrics: Option<Vec<DeclaredMetric>>,
-    /// The reason why validation never runs, if it never does.
+    /// The reason if validation never runs.
     pub no_validation: Option<NoValidation>,
     /// The number of optimizer steps, if known.
     pub steps: Option<u64>,
@@ -52,11 +52,11 @@ pub struct NoValidation {
 #[error("{what}; {fix}")]
 #[non_exhaustive]
 pub struct PlanError {
-    /// The hook concerned; the first one of two.
+    /// The hook concerned, or the first of two.
     pub hook: String,
     /// The option concerned.
     pub key: Option<&'static str>,
-    /// What cannot work.
+    /// The problem.
     pub what: String,
     /// The fix.
     pub fix: String,
@@ -77,7 +77,7 @@ impl PlanError {
         PlanError { warning, ..self }
     }
 
-    /// Whether it is only a warning, since an observer that does nothing does not affect training.
+    /// Whether it is only a warning: an observer that does nothing does not affect training.
     #[must_use]
     pub fn is_warning(&self) -> bool {
         self.warning
@@ -131,7 +131,7 @@ pub fn check(hooks: &[HookSpec], facts: &RunFacts) -> Vec<PlanError> {
     errors
 }
 
-/// Checks what hooks need of this machine: all that can be wrong with them in an evaluation.
+/// Checks what hooks need on this machine. In an evaluation nothing else about them can be wrong.
 #[must_use]
 pub fn environment_problems(hooks: &[HookSpec]) -> Vec<PlanError> {
     hooks.iter().flat_map(environment_problems_of).collect()
@@ -197,8 +197,8 @@ fn never_fires(spec: &HookSpec, declared: &Declaration, facts: &RunFacts) -> Opt
     Some(error.for_option(spec.option_of(declared)).warning_if(!spec.steers()))
 }
 
-/// Warnings about metrics that hooks read or monitor and that were not logged by the end of `label`. `logged`
-/// are the logged names.
+/// Warnings about metrics that hooks read or monitor, but that were not logged by the end of `label`.
+/// `logged` contains the logged names.
 #[must_use]
 pub fn not_logged(
     hooks: &[HookSpec],

@@ -2,7 +2,7 @@
 //!
 //! Every call is counted, and a sample of the calls is timed. The clock is read once before the first hook of
 //! an event and once after each hook, so the time between hooks is charged to none. A call behind a gate is
-//! timed individually, and the time that a closed gate takes is charged to its hook.
+//! timed individually, and the time of a closed gate is charged to its hook.
 //!
 //! Reads from the engine are counted per thread (`read_counter.rs`); the runner charges the difference to
 //! each hook. A rehearsal measures nothing: its clock counts batches.
@@ -35,9 +35,9 @@ pub(super) struct Accounting {
 /// Chooses the deliveries of an event that are timed.
 #[derive(Clone, Copy, Default)]
 struct Sampler {
-    /// How many deliveries are still skipped.
+    /// The number of deliveries still to skip.
     skip: u32,
-    /// How many were to be skipped before the next one is timed.
+    /// The number of deliveries to skip between the last timed one and the next.
     gap: u32,
     timed: u32,
 }
@@ -50,7 +50,7 @@ impl Default for Accounting {
 }
 
 impl Accounting {
-    /// The number of deliveries that the timing of this one stands for; 0 if it is not timed.
+    /// The number of deliveries that this one represents if it is timed; 0 if it is not timed.
     #[inline]
     pub(super) fn weight(&mut self, row: usize) -> u32 {
         if !self.on {
@@ -80,7 +80,7 @@ impl Accounting {
     }
 }
 
-/// Whether the row's event comes once per batch or more often.
+/// Whether the row's event occurs once per batch or more often.
 fn is_frequent(row: usize) -> bool {
     Event::ALL.get(row).is_none_or(|event| {
         matches!(event, Event::Activation | Event::Log)
@@ -94,7 +94,7 @@ pub(super) struct Account {
     calls: [u64; ROWS],
     tallies: [Option<Box<Tally>>; ROWS],
     pub(super) read: ReadCounts,
-    /// It was reported that the hook exceeds its budget.
+    /// Whether a budget overrun of the hook was reported.
     pub(super) reported: bool,
 }
 
@@ -220,7 +220,7 @@ impl Watch {
         }
     }
 
-    /// Charges the hook for a gate that was closed, which is no call.
+    /// Charges the hook for a closed gate, which does not count as a call.
     fn closed(&mut self, account: &mut Account, row: usize, shared: &RunState) {
         if self.runs() {
             self.charge_gate(account, row, shared.clock.nanos());
@@ -245,7 +245,7 @@ impl Watch {
 
 impl HookRunner {
     /// Does what [`HookRunner::walk`] does, and counts calls and reads. With `CLOSELY` it also times the
-    /// calls, records who received the event, and skips hooks that were disabled since the plan was made.
+    /// calls, records the receivers, and skips hooks that were disabled since the plan was made.
     #[inline]
     pub(super) fn walk_counting<C: Context, const CLOSELY: bool>(
         &mut self,

@@ -1,4 +1,4 @@
-//! The plan in force, and what else follows from which hooks are registered and enabled.
+//! The current plan, and other facts that depend on which hooks are registered and enabled.
 
 use std::cell::Cell;
 
@@ -8,7 +8,7 @@ use crate::event::Event;
 use crate::plan::Plan;
 use crate::progress::Progress;
 
-/// What follows from the list of hooks. Rebuilt when the list changes.
+/// Facts derived from the list of hooks. Rebuilt when the list changes.
 #[derive(Default)]
 pub(super) struct ActivePlan {
     pub(super) plan: Plan,
@@ -63,7 +63,7 @@ impl HookRunner {
     }
 
     /// Whether any hook wants the event at this step, by the step intervals that the hooks declare. For
-    /// contexts that take work to build.
+    /// contexts that are expensive to build.
     #[inline]
     #[must_use]
     pub fn wants_at(&self, event: Event, progress: &Progress) -> bool {
@@ -77,7 +77,7 @@ impl HookRunner {
         !self.active.updates.is_empty()
     }
 
-    /// Whether any hook reads the gradient norm at the end of this step, so that the gradients must be held
+    /// Whether any hook reads the gradient norm at the end of this step. If so, the gradients must be kept
     /// until then.
     #[inline]
     #[must_use]

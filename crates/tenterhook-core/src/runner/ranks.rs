@@ -1,5 +1,5 @@
-//! One rank of a distributed run: hooks of other ranks receive nothing here, and requested changes of the
-//! list of hooks wait until all ranks make them.
+//! Support for distributed runs: hooks of other ranks receive nothing here, and requested changes of the list
+//! of hooks wait until all ranks make them.
 
 use super::HookRunner;
 use crate::roster::RosterRequest;

@@ -60,7 +60,7 @@ impl fmt::Display for RosterError {
 impl std::error::Error for RosterError {}
 
 impl RosterError {
-    /// What cannot be done.
+    /// The problem.
     #[must_use]
     pub fn what(&self) -> String {
         match self {
@@ -120,7 +120,7 @@ impl HookRunner {
         }
     }
 
-    /// A controller or an update hook that reads what this hook writes, and what it reads.
+    /// A controller or an update hook that reads what this hook writes, and the name that it reads.
     pub(super) fn steering_reader_of(&self, written: &HookSpec) -> Option<(String, HookKind, String)> {
         let mut readers = self.present().map(|slot| &slot.spec).filter(|spec| spec.steers());
         readers.find_map(|spec| {

@@ -1,5 +1,5 @@
-//! What a checkpoint holds of the runner besides the hooks' own states: the status of each hook, also of
-//! removed ones, and of hooks that were added during the run and have not been added again since the resume.
+//! The runner's part of a checkpoint besides the hooks' own states: the status of each hook, including
+//! removed hooks, and hooks that were added during the run and not yet added again after a resume.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -85,10 +85,10 @@ impl HookRunner {
         RunnerState { hooks: all.map(|(name, status)| (name.clone(), status)).collect() }
     }
 
-    /// Restores the status and the states of the hooks from a checkpoint. A hook that is registered as
-    /// enabled and was registered as disabled then, or the other way round, keeps its current status; so does
-    /// a hook that gave up since. A checkpoint never enables a hook with effects that is registered as
-    /// disabled, since it may come from an untrusted source.
+    /// Restores the status and the states of the hooks from a checkpoint. A hook keeps its current status if
+    /// its registration changed between enabled and disabled, or if a failure disabled it since. A checkpoint
+    /// may come from an untrusted source, so it never enables a hook with effects that is registered as
+    /// disabled.
     pub fn restore(
         &mut self,
         state: &RunnerState,

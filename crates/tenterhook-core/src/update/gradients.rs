@@ -149,7 +149,7 @@ impl<'a> Gradients<'a> {
         })
     }
 
-    /// The changes of the hook. A gradient that stayed the same to the bit is not included.
+    /// The changes of the hook. A gradient that is unchanged to the bit is not included.
     pub(crate) fn changes_by(&self, hook: &str, cx: &Update<'_>) -> Vec<GradientChange> {
         let of = |(index, saved): (&usize, &SavedGradient)| {
             let before = self.engine.read_saved(saved);

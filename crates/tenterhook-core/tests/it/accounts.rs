@@ -1,4 +1,4 @@
-//! What hooks cost: counted, timed by a hand that turns the clock, and held to budgets.
+//! Cost accounting of hooks: calls, times of a fake clock, and budgets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use tenterhook_core::{
     Scalar, Stage, Status, StepEnd, TrainEpochEnd, hook, read_counter,
 };
 
-/// A clock that hooks turn, and that knows how often it was read.
+/// A fake clock that hooks advance, and that counts how often it was read.
 #[derive(Clone, Default)]
 struct Hand {
     now: Arc<AtomicU64>,
@@ -33,7 +33,7 @@ impl Clock for Hand {
 
 type Act = Box<dyn FnMut(&Hand) -> HookResult + Send>;
 
-/// Takes its time at every step, and at the end of an epoch.
+/// An observer that runs an action at every step and at the end of an epoch.
 struct Takes {
     hand: Hand,
     act: Act,
@@ -49,7 +49,7 @@ impl Observer for Takes {
     }
 }
 
-/// The same, and could decide something.
+/// The same as a controller.
 struct Steers(Takes);
 
 #[hook]
@@ -138,7 +138,7 @@ fn after_a_thousand_deliveries_one_in_sixteen_is_timed() {
     let mut own = Loop::new();
     own.add("even", own.takes(1000), Registration::default());
     let mut turn = 0;
-    // Always at the same place of sixteen: an even pace would see all of these or none.
+    // Every sixteenth call is slow: sampling at a fixed interval would time all of these calls or none.
     let rare = own.acts(move |hand| {
         turn += 1;
         hand.turn(if turn % 16 == 0 { 16_000 } else { 0 });
@@ -266,7 +266,7 @@ fn a_budget_overrun_is_reported_once() {
     assert!(own.cost("dear").enabled && own.cost("cheap").enabled);
 }
 
-/// Reads what the observer `writes` leaves for it.
+/// Reads what the observer `writes` writes.
 struct Reads;
 
 #[hook]

@@ -1,4 +1,4 @@
-//! What is copied so that an update hook's changes can be undone: what it touches, once, and nothing else.
+//! Copies for undoing an update hook's changes: each changed gradient is copied once, and no other.
 
 use std::cell::RefCell;
 
@@ -10,7 +10,7 @@ use tenterhook_core::{
 
 use crate::bench::{Bench, run_cx};
 
-/// Gradients that note which of them are kept and put back.
+/// Gradients that record which of them are saved and restored.
 struct Noting {
     inner: NamedTensors,
     kept: RefCell<Vec<usize>>,
@@ -64,7 +64,7 @@ impl UpdateHook for Changes {
     }
 }
 
-/// Which gradients a hook that makes these changes has kept, and which of them are put back.
+/// The gradients that are saved, and those that are restored, for a hook that makes these changes.
 fn copies(change: Change) -> (Vec<usize>, Vec<usize>) {
     let mut bench = Bench::new();
     bench.runner.add(Changes(change)).unwrap();

@@ -84,7 +84,7 @@ fn a_hook_disabled_while_its_state_was_taken_gets_nothing_more() {
     assert_eq!(bench.log.take(), ["a"]);
 }
 
-/// Written by hand, it could say anything.
+/// A handwritten observer that returns a decision.
 struct Lies(HookSpec);
 
 impl Hook for Lies {

@@ -1,4 +1,4 @@
-//! Activations, and the points that hooks want.
+//! Delivery of activations to the hooks that want them.
 
 use tenterhook_core::run_context::NoModel;
 use tenterhook_core::{
@@ -13,7 +13,7 @@ struct Watches {
     name: &'static str,
     pattern: &'static str,
     policy: Policy,
-    /// Fails here, by an error or a panic.
+    /// The activation at which it fails, and whether by a panic.
     fails_at: Option<(&'static str, bool)>,
     log: Log,
 }

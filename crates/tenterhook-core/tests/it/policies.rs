@@ -1,4 +1,4 @@
-//! What errors and panics do under each policy.
+//! Effects of errors and panics under each policy.
 
 use tenterhook_core::{BoxError, Decision, OnError, Policy};
 
@@ -12,7 +12,7 @@ fn panicking(actor: Actor) -> Actor {
     actor.acting(|_, _| panic!("fell over"))
 }
 
-/// `bad` between `before` and `after`, at epoch 2 and step 40.
+/// A bench with the hook `bad` between `before` and `after`, at epoch 2 and step 40.
 fn bench(policy: Policy, make: fn(Actor) -> Actor) -> Bench {
     let mut bench = Bench::with(&["before"]);
     let bad = make(bench.actor("bad").policy(policy));

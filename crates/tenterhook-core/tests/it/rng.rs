@@ -14,7 +14,7 @@ fn gambler(name: &str, log: &Log) -> Actor {
     })
 }
 
-/// What these hooks draw over three events.
+/// The numbers that these hooks draw over three events.
 fn draws(seed: u64, names: &[&str]) -> Vec<String> {
     let mut bench = Bench::seeded(seed);
     for name in names {

@@ -1,4 +1,4 @@
-//! The states of all hooks, and hooks that fail at them.
+//! The states of all hooks, and hooks that fail to save or load them.
 
 use tenterhook_core::runner::HookStates;
 use tenterhook_core::{
@@ -8,7 +8,7 @@ use tenterhook_core::{
 
 use crate::bench::{Bench, Log};
 
-/// An observer with a state, which may panic when asked for it.
+/// An observer with a state, which may panic in `state_dict`.
 pub struct Stateful {
     name: String,
     log: Log,
@@ -50,7 +50,7 @@ impl Observer for Stateful {
     }
 }
 
-/// An update hook with a state that it can neither give nor take.
+/// An update hook that fails to save and to load its state.
 struct Amnesiac(Policy);
 
 #[hook]
@@ -127,7 +127,7 @@ fn a_failure_to_load_a_state_names_the_hook() {
     );
 }
 
-/// Knows which states it could load.
+/// Checks the version of a state.
 struct Picky(Policy);
 
 #[hook]
@@ -181,7 +181,7 @@ fn the_state_of_an_update_hook_is_judged_by_its_policy_too() {
     assert_eq!(failure.to_string(), "hook `amnesiac` panicked in state_dict (epoch 1, step 0): where am I");
 }
 
-/// Reaches outside.
+/// An observer with an effect outside of the run directory.
 struct Reaches;
 
 #[hook]

@@ -1,4 +1,4 @@
-//! Listing, enabling, disabling, removing and adding, from outside and from inside a hook.
+//! Listing, enabling, disabling, removing and adding hooks, from outside and from inside a hook.
 
 use tenterhook_core::roster::RosterRequest;
 use tenterhook_core::{HookExt, HookKind, closure};

@@ -1,4 +1,4 @@
-//! Update hooks over the gradients.
+//! Update hooks that change gradients.
 
 use tenterhook_core::update::{GradientChange, Identity};
 use tenterhook_core::{
@@ -141,7 +141,7 @@ fn without_an_update_hook_there_is_identity_and_nothing_runs() {
     assert!(!bench.runner.wants(Event::BeforeOptimizerStep));
 }
 
-/// What is said when a hook makes this change and swallows the error.
+/// The reported failure of a hook that makes this change and ignores the error.
 fn refusal(change: Change) -> String {
     let (gradients, result) =
         update(&mut bench(&[("double", Policy::ABORT, double), ("bad", Policy::ABORT, change)]));

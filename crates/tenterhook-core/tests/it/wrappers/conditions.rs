@@ -1,4 +1,4 @@
-//! A hook behind a condition gets an event exactly when the condition holds at it.
+//! A hook behind a condition receives an event exactly if the condition holds.
 
 use std::cell::Cell;
 
@@ -26,7 +26,7 @@ fn passed_when(condition: &str) -> Vec<Passed> {
 
 #[track_caller]
 fn passes_where(condition: &str, keep: impl Fn(&ScriptEntry) -> bool) {
-    // What a batch or a validation gets at its start it gets to its end.
+    // The decision at the start of a batch or a validation applies until its end.
     let (batch, validation) = (Cell::new(None), Cell::new(None));
     let expected = scripted(|entry| {
         if !entry.event.is_within_epoch() {

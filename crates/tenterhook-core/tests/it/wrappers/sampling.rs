@@ -1,11 +1,11 @@
-//! `sampled` chooses by seed, name and batch, and by nothing else.
+//! The choice of `sampled` depends on seed, name and batch only.
 
 use tenterhook_core::{Event, HookExt, Progress, closure};
 use tenterhook_testkit::Rig;
 
 use super::Recorder;
 
-/// The batches that pass, out of the first `n`.
+/// The batches that pass, of the first `batches`.
 fn chosen(seed: u64, share: f64, batches: u64, with_others: bool) -> Vec<u64> {
     let recorder = Recorder::default();
     let mut rig = Rig::new(recorder.clone().sampled(share));
