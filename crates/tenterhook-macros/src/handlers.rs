@@ -169,14 +169,15 @@ pub(crate) fn complaint(name: &str, ty: &str) -> String {
     format!("`{name}` is not a handler of a hook; {advice}")
 }
 
-/// The method that was most likely meant by `name`.
+/// The method that the user most likely meant by `name`.
 pub(crate) fn suggestion(name: &str) -> Option<&'static str> {
     let reworded = reword(name);
     let mut spellings = vec![name.to_owned(), reworded.clone()];
     if let Some(bare) = name.strip_prefix("on_") {
         spellings.push(bare.into());
     } else if name.contains('_') {
-        // Not for single words: `log` and `save` are usually helpers, not misspelt `on_log` and `on_save`.
+        // Single words are excluded: `log` and `save` are usually helpers, not misspelt `on_log` and
+        // `on_save`.
         spellings.extend([format!("on_{name}"), format!("on_{reworded}")]);
     }
     let translated = |name: &String| {

@@ -49,7 +49,7 @@ pub struct ThreadRank {
     timeout: Duration,
 }
 
-/// Where the ranks exchange their messages.
+/// The shared state through which the ranks exchange messages.
 #[derive(Default)]
 struct Rendezvous {
     state: Mutex<State>,
@@ -206,7 +206,7 @@ impl Strategy for ThreadRank {
     }
 }
 
-/// Fails the collectives of the other ranks, which would wait for this one.
+/// Fails the collectives of the other ranks, which would otherwise wait for this rank.
 impl Drop for ThreadRank {
     fn drop(&mut self) {
         self.rendezvous.fail(self.world.rank, "it is gone");

@@ -1,4 +1,4 @@
-//! Setters for everything that a context can show.
+//! Setters for all values of contexts.
 
 use std::any::Any;
 use std::path::PathBuf;
@@ -84,7 +84,7 @@ setters! { run, "The batch and its results.";
     last_batch(is_last: bool) { run.batch.is_last = is_last; }
     /// The batch's tensors.
     batch_tensors(tensors: impl Into<NamedTensors>) { run.batch.tensors = tensors.into(); }
-    /// The loss. It also sets the latest and the average loss.
+    /// The loss of the batch, and the latest and the average loss.
     loss(loss: f64) {
         run.result.loss = Some(loss);
         run.result.losses = (Some(loss), Some(loss));

@@ -51,7 +51,7 @@ impl Pair {
         Ok(Pair { key: "path", images: found("images", 3)?, labels: found("labels", 1)? })
     }
 
-    /// A file of images, and the given file of labels or the one with the matching name.
+    /// A file of images with the given file of labels, or with the file of the matching name.
     pub(super) fn of(
         keys: [&'static str; 2],
         images: &Path,

@@ -1,4 +1,4 @@
-//! Valid and broken files.
+//! Reading valid and broken files.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! Texts of every kind, and windows of them.
+//! Reading texts of all kinds, and their windows.
 
 use std::fs;
 use std::path::Path;

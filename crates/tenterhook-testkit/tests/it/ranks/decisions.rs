@@ -1,4 +1,4 @@
-//! Decisions of one rank are applied on all.
+//! Decisions of one rank are applied on all ranks.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Decisions and comparisons of ranks at the start of a call.
+//! Decisions and checks across ranks at the start of a call.
 
 use std::path::Path;
 
