@@ -1,8 +1,9 @@
 //! An observer that changes training by mistake, and how `verify-neutral` finds it.
 //!
-//! Both hooks of the configuration below log one random unit of a layer in every step. One draws random numbers from its
-//! own stream, the other from the engine's generator. The dropout of the model uses that generator, too, so it drops
-//! other units, and training ends with other weights. Nothing fails and no number looks wrong; only a comparison shows it.
+//! Both hooks of the configuration below log one random unit of a layer in every step. One draws random
+//! numbers from its own stream, the other from the engine's generator. The dropout of the model uses that
+//! generator too, so it drops other units, and training ends with other weights. Nothing fails and no number
+//! looks wrong; only a comparison detects it.
 //!
 //! ```text
 //! cargo run -p tenterhook-cli --example intruder

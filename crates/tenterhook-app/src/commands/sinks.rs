@@ -1,4 +1,4 @@
-//! Table of what hooks sent to files, programs and servers.
+//! Table of the items that hooks sent to files, programs and servers.
 
 use tenterhook::run::SentByHook;
 

@@ -6,7 +6,7 @@ fn series<'a>(name: &'a str, points: &[(u64, f64)]) -> Series<'a> {
     Series { name, points: points.to_vec() }
 }
 
-/// The picture must be this one, line by line.
+/// Checks that the chart equals this picture, line by line.
 #[track_caller]
 fn shows(series: &[Series<'_>], look: ChartStyle, picture: &[&str]) {
     let drawn = chart(series, look);

@@ -1,4 +1,4 @@
-//! Following parameters: hooks learn how an update changed them.
+//! Tracking parameters: hooks receive the norms of their updates.
 
 use burn::optim::{AdamWConfig, SgdConfig};
 use tenterhook::tensor::{TrackedUpdate, UpdateNorms, norm};

@@ -1,4 +1,4 @@
-//! Snapshots keep the state of the moment at which they were taken.
+//! Snapshots keep the state at the time they were taken.
 
 use burn::optim::AdamWConfig;
 use tenterhook::module::{OptimizerState, SnapshotData, SnapshotParts};

@@ -143,13 +143,13 @@ mod custom {
 
     use super::*;
 
-    /// The documented hook, with its options.
+    /// The hook of the documented configuration, with its options.
     struct MyCustomHook(f64);
 
     #[derive(Serialize, Deserialize, JsonSchema)]
     #[serde(deny_unknown_fields)]
     struct MyOptions {
-        /// A loss above it is high.
+        /// Losses above this value are high.
         threshold: f64,
     }
 

@@ -90,7 +90,7 @@ fn a_finished_run_says_so_and_can_be_extended() {
         "{said}"
     );
     for command in [&["resume", "latest"][..], &["train", "c.toml", "--resume", "auto"]] {
-        // As if the process had been killed right before this.
+        // Simulates a process that was killed immediately before.
         dir.write("runs/latest/lock", "{}");
         let done = document(dir.run(&[command, &["--json"]].concat()));
         assert_eq!((&done["finished"], &done["steps"]), (&Value::Bool(true), &Value::from(24)), "{done}");
@@ -175,7 +175,7 @@ fn a_damaged_checkpoint_is_skipped_with_a_message() {
 
 #[test]
 fn a_resume_reports_repeated_training_and_save_last_avoids_it() {
-    // With this mode the first epoch stays the best.
+    // With this mode the first epoch remains the best.
     let config = |last: &str| {
         format!(
             "task = \"toy\"\n[trainer]\nmax_epochs = 5\n[[hooks]]\nuse = \"checkpoint\"\nmonitor = \"val/loss\"\nmode = \"max\"\n{last}\n"
@@ -215,7 +215,7 @@ fn without_a_whole_checkpoint_a_resume_starts_over_in_the_same_directory() {
     for checkpoint in ["epoch=0-step=8", "epoch=1-step=16", "epoch=2-step=24"] {
         damage(&latest(&dir).join("checkpoints").join(checkpoint));
     }
-    // As if it had been killed while it trained.
+    // Simulates a process that was killed during training.
     let mut record = dir.json("runs/latest/run.json");
     record["status"] = "running".into();
     dir.write("runs/latest/run.json", record.to_string());
@@ -265,7 +265,7 @@ fn a_run_killed_in_its_test_without_checkpoints_tests_its_final_weights() {
     let (lines, before) = (dir.lines("runs/latest/metrics.jsonl"), dir.json("runs/latest/run.json"));
     for command in [&["resume", "latest"][..], &["train", "c.toml", "--resume", "auto"]] {
         untested(&dir);
-        // As if only half of the test's output had been written.
+        // Simulates that only half of the test's output was written.
         let log = dir.read("runs/latest/metrics.jsonl");
         dir.write("runs/latest/metrics.jsonl", format!("{log}{}\n{{\"st", lines.last().expect("a line")));
         let _ = fs::remove_dir_all(latest(&dir).join("checkpoints"));

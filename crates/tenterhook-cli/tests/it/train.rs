@@ -161,7 +161,7 @@ fn an_interrupted_run_ends_cleanly_and_says_so() {
     use std::io::{BufRead, BufReader};
     let dir = TestDir::new();
     let mut child = dir.command(&["train", "--set", "trainer.max_epochs=100000"]).spawn().expect("it starts");
-    // After the first epoch it is certainly training.
+    // After the first epoch the program is certainly training.
     let mut lines = BufReader::new(child.stderr.take().expect("standard error")).lines();
     lines.find(|line| line.as_ref().is_ok_and(|line| line.starts_with("epoch 1/")));
     let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::tenter::{Ran, TestDir};
 
-/// A command at every start and end, and a CSV file outside of the run directory.
+/// A configuration with a command at every start and end, and a CSV file outside of the run directory.
 fn config(dir: &TestDir) -> String {
     let outside = dir.path().join("outside");
     fs::create_dir_all(&outside).expect("it is made");

@@ -66,7 +66,7 @@ fn head(run: &Run) -> String {
         None => "",
     };
     let seconds = record.seconds.map(|seconds| format!(", {}", duration(seconds))).unwrap_or_default();
-    // With `trained` set, only training has ended, and the test after it has not.
+    // If `trained` is set, training has ended, but the test after it has not.
     let ended = record.ended.as_deref().filter(|_| record.trained.is_none());
     let ended = ended.map(|ended| format!(" to {}", utc_time(ended))).unwrap_or_default();
     let seen = [(record.samples, "sample"), (record.tokens, "token")];
