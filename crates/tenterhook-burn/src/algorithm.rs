@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_a_state_are_those_that_burn_flattens_it_into() {
+    fn the_parts_of_a_state_equal_burns_flattened_state() {
         check(AdamWConfig::new().build(), true);
         check(AdamWConfig::new().with_amsgrad(true).build(), true);
         check(AdamConfig::new().build(), true);

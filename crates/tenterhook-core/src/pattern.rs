@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_metrics_and_patterns_of_them_overlap_where_one_name_fits_both() {
+    fn metric_names_and_patterns_overlap_if_one_name_matches_both() {
         for (one, other, expected) in [
             ("lr", "lr", true),
             ("lr", "lrs", false),

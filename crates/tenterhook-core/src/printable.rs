@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_bounded() {
+    fn long_texts_are_shortened() {
         assert_eq!(text("12345\n123456", 5), "12345\n12345… (1 more characters)");
         assert_eq!(excerpt(&"x".repeat(1_000_000)).chars().count(), EXCERPT + 1);
         assert_eq!(excerpt("short"), "short");

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn several_parts_have_one_fingerprint_that_knows_their_order() {
+    fn several_parts_have_one_fingerprint_that_depends_on_their_order() {
         let [a, b] = ["a", "b"].map(|bytes| Fingerprint::of_bytes([bytes]));
         assert_eq!(Fingerprint::of_parts([a.clone()]), a);
         let both = Fingerprint::of_parts([a.clone(), b.clone()]);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sampled_file_notices_its_length_and_what_is_read() {
+    fn the_fingerprint_of_a_sampled_file_depends_on_its_length_and_samples() {
         let mut file = tempfile::tempfile().unwrap();
         let mut of = |bytes: &[u8]| {
             file.set_len(0).unwrap();

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_taken_apart_and_put_together_again() {
+    fn a_path_is_split_and_joined_again() {
         let path = RelPath::of(Path::new("/r/a/b"), Path::new("/r")).unwrap();
         assert_eq!((path.as_str(), path.below(Path::new("/s"))), ("a/b", PathBuf::from("/s/a/b")));
         assert_eq!(RelPath::of(Path::new("/r"), Path::new("/r")), None, "the root itself");

@@ -186,7 +186,7 @@ mod tests {
     type LineFile = ResumableFile<TextLines>;
 
     #[test]
-    fn half_a_record_goes_however_long_it_is() {
+    fn an_incomplete_record_of_any_length_is_removed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lines");
         for half in [0, 1, 64 * 1024 - 1, 64 * 1024, 200_000] {

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attempts_follow_each_other_after_growing_pauses_until_one_succeeds_or_they_are_used_up() {
+    fn pauses_grow_until_an_attempt_succeeds_or_all_are_used_up() {
         let tried = |failures: u32, retries: u32, patience: u64| {
             let (mut attempts, mut waits) = (0, Vec::new());
             let backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(5), retries };

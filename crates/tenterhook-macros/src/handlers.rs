@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_names_lead_to_methods_and_are_none_themselves() {
+    fn foreign_names_map_to_methods_and_are_no_methods() {
         for (theirs, ours) in FOREIGN {
             assert!(methods().any(|method| method == *ours), "{theirs} leads to {ours}, which is no method");
             assert!(methods().all(|method| method != *theirs), "{theirs} is a method");
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn no_word_of_a_method_is_taken_for_a_foreign_one() {
+    fn no_word_of_a_method_counts_as_foreign() {
         for method in methods() {
             assert_eq!(reword(method), method);
         }
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_needless_on_is_noticed() {
+    fn a_missing_or_superfluous_on_prefix_is_corrected() {
         assert_eq!(suggestion("fit_start"), Some("on_fit_start"));
         assert_eq!(suggestion("eval_end"), Some("on_validation_end"));
         assert_eq!(suggestion("epoch_end"), Some("on_train_epoch_end"));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn names_like_no_method_get_no_suggestion() {
+    fn names_unlike_any_method_get_no_suggestion() {
         for name in ["on_quantum_leap", "log", "save", "step", "reset", "format_line", "is_better", "new"] {
             assert_eq!(suggestion(name), None, "{name}");
         }

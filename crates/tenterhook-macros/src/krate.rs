@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_with_neither_is_told_what_to_add() {
+    fn the_error_for_a_crate_with_neither_names_the_dependency() {
         assert!(path_given(None, None).contains("add `tenterhook` to the dependencies in Cargo.toml"));
     }
 }

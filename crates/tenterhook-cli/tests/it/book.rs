@@ -259,12 +259,12 @@ fn printed(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn the_page_of_built_in_hooks_is_what_the_program_prints() {
+fn the_page_of_built_in_hooks_equals_the_printed_one() {
     check_generated("reference/hooks.md", &printed(&["hooks", "--markdown"]));
 }
 
 #[test]
-fn the_page_of_commands_is_what_help_prints() {
+fn the_page_of_commands_equals_the_printed_help() {
     let mut page =
         String::from("# Command line\n\nGenerated from `tenter --help`; a test keeps it up to date.\n");
     let help = printed(&["--help"]);

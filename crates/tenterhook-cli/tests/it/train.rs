@@ -113,7 +113,7 @@ fn the_printed_configuration_runs_and_prints_itself() {
 }
 
 #[test]
-fn weights_of_a_run_evaluate_and_predict_as_they_did() {
+fn saved_weights_can_be_tested_validated_and_used_for_predictions() {
     let dir = TestDir::new();
     let ran = dir.train(&["--json"]).succeeded();
     let summary: Value = serde_json::from_str(&ran.stdout).expect("JSON");

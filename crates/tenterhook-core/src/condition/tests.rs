@@ -76,7 +76,7 @@ fn a_text_is_compared_with_a_text_and_need_not_be_quoted_on_the_right() {
 }
 
 #[test]
-fn a_hash_is_named_by_any_beginning_of_it() {
+fn a_hash_equals_each_of_its_prefixes() {
     for (text, holds) in [
         ("config_hash == blake3:9f2c77", true),
         ("config_hash == blake3:9f", true),
@@ -182,7 +182,7 @@ fn an_invalid_condition_is_an_error_with_position_and_fix() {
 }
 
 #[test]
-fn what_is_too_long_or_too_deep_is_refused_and_not_a_stack_overflow() {
+fn too_long_or_too_deep_conditions_are_refused_without_a_stack_overflow() {
     let deep = format!("{}epoch > 1{}", "(".repeat(100_000), ")".repeat(100_000));
     let long = format!("epoch > 1{}", " + 1".repeat(100_000));
     for text in [deep, long, "not ".repeat(400) + "epoch > 1", "-".repeat(400) + "epoch > 1"] {

@@ -93,7 +93,7 @@ fn take_changes_returns_each_change_once() {
 }
 
 #[test]
-fn what_is_logged_after_the_last_batch_is_visible_at_once() {
+fn metrics_logged_after_the_last_batch_are_visible_immediately() {
     let metrics = Metrics::default();
     metrics.begin_epoch();
     metrics.close();
@@ -102,7 +102,7 @@ fn what_is_logged_after_the_last_batch_is_visible_at_once() {
 }
 
 #[test]
-fn what_a_hook_logs_after_the_last_batch_changes_no_other_metric() {
+fn metrics_of_hooks_after_the_last_batch_change_no_other_metric() {
     let metrics = Metrics::default();
     metrics.begin_evaluation();
     metrics.log("val/loss", 0.5, LogOptions::EPOCH);

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn two_writers_of_one_thing_are_refused() {
+    fn two_writers_of_one_name_are_refused() {
         let hooks = [
             HookSpec::observer("a").writes("best"),
             HookSpec::observer("b").writes("best").writes("train/loss"),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn two_hooks_that_write_many_things_alike_are_refused_once() {
+    fn two_hooks_with_several_common_names_are_refused_once() {
         let norms =
             |name| HookSpec::observer(name).writes("grad_norm/*").writes("grad_norm/total").writes("flag");
         let refused = refusals(&[norms("a"), norms("b"), HookSpec::observer("c")], &world());
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_declared_pattern_stands_for_can_be_monitored() {
+    fn names_that_match_a_declared_pattern_can_be_monitored() {
         let writer = || HookSpec::observer("lr").writes("lr/*/**");
         for name in ["lr/adamw", "lr/adamw/decayed"] {
             let hooks = [writer(), HookSpec::observer("stop").monitors(name)];
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_refused_for_a_metric_when_the_module_does_not_say_what_it_logs() {
+    fn any_metric_is_accepted_if_the_module_declares_none() {
         let hooks = [HookSpec::observer("stop").monitors("val/los")];
         assert!(refusals(&hooks, &RunFacts { metrics: None, ..world() }).is_empty());
     }

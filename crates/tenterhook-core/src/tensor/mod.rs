@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_norm_is_computed_once_and_not_at_all_where_statistics_are_known() {
+    fn a_norm_is_computed_once_and_not_at_all_if_statistics_are_known() {
         let source = Counting { reads: Cell::new(0) };
         let view = Tensors::new(&source);
         assert!((view.norm() - 5.0).abs() < 1e-12 && (view.first().norm() - 5.0).abs() < 1e-12);

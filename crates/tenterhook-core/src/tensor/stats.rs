@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_vary_has_no_deviation_and_large_values_have_a_norm() {
+    fn constant_values_have_no_deviation_and_large_values_have_a_norm() {
         assert!(TensorStats::of(&[0.1; 1000]).std < 1e-12);
         assert!((TensorStats::of(&[3e38; 4]).norm / 6e38 - 1.0).abs() < 1e-6);
         let apart = TensorStats::of(&[1e6, 1e6 + 1.0, 1e6 + 2.0]);

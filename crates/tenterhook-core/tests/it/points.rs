@@ -81,7 +81,7 @@ fn the_hooks_that_want_an_activation_are_known_before_its_delivery() {
 }
 
 #[test]
-fn what_came_through_to_a_hook_is_noted_where_that_is_asked_for() {
+fn received_events_are_recorded_on_request() {
     let mut bench = Bench::new();
     bench.runner.add(watcher(&bench, "sees", "x")).unwrap();
     bench.runner.add(watcher(&bench, "chooses_nothing", "nowhere")).unwrap();

@@ -90,7 +90,7 @@ fn requests_are_applied_in_order() {
 }
 
 #[test]
-fn what_cannot_be_carried_out_is_reported_and_the_rest_is_done() {
+fn impossible_changes_are_reported_and_the_others_are_made() {
     let mut bench = Bench::with(&["b"]);
     let twin = bench.actor("b");
     let hook = bench.actor("a").once(|run_cx| {
@@ -170,7 +170,7 @@ fn a_hook_must_have_a_name() {
 }
 
 #[test]
-fn an_observer_cannot_take_away_what_a_steering_hook_reads() {
+fn an_observer_cannot_disable_a_hook_that_a_steering_hook_reads_from() {
     let mut bench = Bench::new();
     let watch = closure::on_train_epoch_start("watch", |cx| {
         cx.hooks().disable("norms");

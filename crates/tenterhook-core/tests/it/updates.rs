@@ -74,7 +74,7 @@ fn given() -> NamedTensors {
 }
 
 #[test]
-fn update_hooks_run_in_registration_order_each_on_what_the_last_one_left() {
+fn update_hooks_run_in_registration_order_on_the_result_of_the_previous_one() {
     let abort = Policy::ABORT;
     let (gradients, _) = update(&mut bench(&[("add", abort, add_one), ("double", abort, double)]));
     assert_eq!(gradients, [("w", [4.0, 6.0]), ("b", [8.0, 10.0])].into());
@@ -312,7 +312,7 @@ fn a_gate_before_an_update_hook_lets_it_fire_less_often() {
 }
 
 #[test]
-fn every_wrapper_is_there_for_update_hooks_too_and_the_hook_is_found_behind_them() {
+fn update_hooks_have_all_wrappers_and_are_found_behind_them() {
     let hook = || AnyHook::new(Changes { name: "double", policy: Policy::ABORT, change: double });
     let changed = |hook: AnyHook| {
         let mut bench = Bench::new();
@@ -349,7 +349,7 @@ fn identity_can_be_registered_and_is_never_called() {
 }
 
 #[test]
-fn an_update_hook_is_switched_like_any_other() {
+fn an_update_hook_is_enabled_and_disabled_like_any_other() {
     let mut bench = bench(&[("double", Policy::ABORT, double)]);
     let listed = |bench: &Bench| bench.runner.list().into_iter().map(|hook| hook.name).collect::<Vec<_>>();
     assert_eq!(listed(&bench), ["double"]);

@@ -82,7 +82,7 @@ fn a_condition_reads_metrics_by_name_and_is_false_before_they_exist() {
 }
 
 #[test]
-fn the_loss_is_the_one_that_was_logged_and_none_is_made_to_materialise() {
+fn a_condition_uses_the_logged_loss_and_reads_none_from_the_engine() {
     let recorder = Recorder::default();
     let mut rig = rig(when("loss > 1", &recorder));
     rig.loss(3.0).on_train_batch_end();

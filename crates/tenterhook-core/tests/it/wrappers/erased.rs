@@ -23,7 +23,7 @@ fn steps(number: u64) -> Every {
 }
 
 #[test]
-fn a_boxed_hook_behind_a_gate_gets_what_a_wrapped_one_gets() {
+fn a_gated_boxed_hook_receives_the_same_events_as_a_wrapped_one() {
     assert_eq!(passed_boxed(|hook| hook), passed(|hook| hook));
     assert_eq!(passed_boxed(|hook| hook.gated(steps(2))), passed(|hook| hook.every("2 steps").unwrap()));
     assert_eq!(

@@ -115,7 +115,7 @@ fn when_passes_what_the_predicate_says_within_epochs() {
 }
 
 #[test]
-fn nested_wrappers_pass_what_all_of_them_pass() {
+fn nested_wrappers_pass_only_events_that_all_of_them_pass() {
     let seen = passed(|hook| hook.every("2 batches").unwrap().after("1 epoch").unwrap());
     assert_eq!(whole_batches(&seen), [6, 8, 10, 12]);
     let seen = passed(|hook| hook.every("3 batches").unwrap().every("2 batches").unwrap());

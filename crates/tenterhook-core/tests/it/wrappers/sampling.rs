@@ -36,7 +36,7 @@ fn the_choice_does_not_depend_on_other_hooks() {
 }
 
 #[test]
-fn the_share_is_what_was_asked_for() {
+fn about_the_requested_share_of_batches_passes() {
     assert_eq!(chosen(7, 0.1, 10_000, false).len(), 976);
     assert!(chosen(7, 0.0, 1000, false).is_empty());
     assert_eq!(chosen(7, 1.0, 1000, false).len(), 1000);

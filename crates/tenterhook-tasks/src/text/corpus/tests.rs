@@ -53,7 +53,7 @@ fn the_handbook_is_split_80_10_10_and_long_enough() {
 
 proptest! {
     #[test]
-    fn windows_stay_in_their_part_and_miss_no_more_than_a_rest(
+    fn windows_stay_in_their_part_and_omit_only_its_rest(
         len in 60u64..400, context in 1usize..6, stride in proptest::option::of(1usize..9),
     ) {
         let directory = tempfile::tempdir().unwrap();
@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn the_shortest_text_that_will_do_is_told(
+    fn the_shortest_sufficient_text_is_found(
         context in 1usize..300, val in 0.0f64..0.4, test in 0.0f64..0.4,
     ) {
         let options = TextOptions { val_fraction: val, test_fraction: test, ..TextOptions::default() };
