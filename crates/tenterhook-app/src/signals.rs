@@ -28,7 +28,7 @@ pub(crate) struct SignalHandler {
 }
 
 impl SignalHandler {
-    /// Makes the first signal from now on print this message and interrupt the call instead of exiting.
+    /// Makes the next signal print this message and interrupt the call instead of exiting.
     pub(crate) fn interrupt_with(&self, message: impl Into<String>) {
         *self.message.lock().unwrap_or_else(PoisonError::into_inner) = Some(message.into());
     }

@@ -67,7 +67,7 @@ pub(crate) fn print_stderr(message: impl Display) {
     let _ = writeln!(std::io::stderr(), "{}", bounded(&message.to_string()));
 }
 
-/// Prints panics with [`print_stderr`] from now on, with a backtrace if `RUST_BACKTRACE` is set.
+/// Installs a panic hook that prints with [`print_stderr`], with a backtrace if `RUST_BACKTRACE` is set.
 pub(crate) fn install_panic_hook() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();

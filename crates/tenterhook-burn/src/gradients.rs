@@ -208,7 +208,7 @@ impl ModuleVisitor for Add<'_> {
         let found = self.to.gradient_of(self.index);
         self.index += 1;
         let Some((buffer, index)) = found else { return };
-        // Burn panics if a tensor without autodiff is asked for its gradient.
+        // Burn panics on requests for the gradient of a tensor without autodiff.
         if !param.is_require_grad() {
             return;
         }

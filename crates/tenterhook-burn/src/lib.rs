@@ -17,8 +17,8 @@
 //!   depend on the first reader.
 //! - flex has one random generator per process that can be seeded but not saved, so it is seeded before every step.
 //! - A training step returns the loss; `backward` divides it and computes gradients; then the loss is
-//!   detached. A loss in this process's memory is read at once; others stay on the device until a hook reads
-//!   them.
+//!   detached. A loss in this process's memory is read immediately; others stay on the device until a hook
+//!   reads them.
 
 // Only the app prints, in one place that escapes untrusted text.
 #![warn(clippy::print_stdout, clippy::print_stderr)]

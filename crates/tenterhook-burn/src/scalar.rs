@@ -42,8 +42,8 @@ impl Loss {
         }
     }
 
-    /// Drops the graph, which would keep every activation of its step alive. A number in this process's memory is read at
-    /// once.
+    /// Drops the graph, which would keep every activation of its step alive. A number in this process's
+    /// memory is read immediately.
     pub(crate) fn detached(self) -> Loss {
         match self.0 {
             Inner::Lazy(tensor) => {

@@ -74,7 +74,7 @@ impl Peek {
     /// A number from 0 to 1.
     fn draw(&self, cx: &Activation) -> f64 {
         match self.from {
-            // Right: a stream of this hook alone, seeded by the run's seed and its name, and saved in checkpoints.
+            // Right: this hook's own stream, seeded by the run's seed and its name, and saved in checkpoints.
             From::OwnStream => cx.rng().uniform(),
             // Wrong: this advances the generator that the model uses for its dropout. The trainer reseeds it before each step,
             // but a forward hook runs during the step.

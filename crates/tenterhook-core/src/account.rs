@@ -1,4 +1,4 @@
-//! What hooks cost: how often each is called, how long that takes, and what it reads from the engine.
+//! The costs of hooks: number and time of their calls, and values read from the engine.
 //!
 //! Every call is counted. For events that occur once per batch or more often, the first thousand deliveries
 //! are timed, then a random sample of one in sixteen, weighted accordingly. All other events are always

@@ -1,7 +1,7 @@
 //! Backtraces of failures.
 //!
-//! When a panic is caught its stack is gone. Therefore a panic hook captures the backtrace, but only in
-//! threads that called [`capture`]. Then it calls the panic hook that was installed before.
+//! The stack of a panic no longer exists when the panic is caught. Therefore a panic hook captures the
+//! backtrace, but only in threads that called [`capture`]. Then it calls the previously installed panic hook.
 
 use std::backtrace::Backtrace;
 use std::cell::{Cell, RefCell};

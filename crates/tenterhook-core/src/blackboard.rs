@@ -143,8 +143,8 @@ impl Blackboard {
         self.entries.borrow().get(name).is_some_and(|entry| entry.protected)
     }
 
-    /// The keys whose values were put by the module, a controller or an update hook, so that no observer can
-    /// take them. A checkpoint saves them.
+    /// The keys whose values the module, a controller or an update hook put, which no observer can take. A
+    /// checkpoint saves them.
     #[must_use]
     pub fn protected_keys(&self) -> BTreeSet<String> {
         let entries = self.entries.borrow();

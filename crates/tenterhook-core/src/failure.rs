@@ -131,7 +131,7 @@ pub struct Contained {
     pub afterwards: bool,
 }
 
-/// Returns the error, or a substitute if its `Display` panics, so that it can be reported safely.
+/// Returns the error, or a substitute if its `Display` panics, for safe reporting.
 #[must_use]
 pub fn ensure_displayable(error: BoxError) -> BoxError {
     match catch_unwind(AssertUnwindSafe(|| error.to_string())) {

@@ -58,7 +58,7 @@ pub enum Request {
     /// Run a validation after this batch.
     Validate,
     /// Replace the module's weights until `SwapBack`, for example by their average during a validation.
-    /// Checkpoints hold the module's own weights meanwhile.
+    /// Checkpoints still contain the module's own weights.
     SwapWeights(Weights),
     /// Restore the module's own weights after `SwapWeights`. Does nothing if they were not replaced.
     SwapBack,

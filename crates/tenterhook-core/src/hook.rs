@@ -69,8 +69,8 @@ macro_rules! state_methods {
 
         /// Checks whether the hook could load this state, without changing anything.
         ///
-        /// Called before `setup` if the hook's policy is `abort`, so that a resume is refused before any hook
-        /// is called. An error that this method misses is raised by `load_state_dict` after `setup`.
+        /// Called before `setup` if the hook's policy is `abort`, so an invalid state is refused before any
+        /// hook is called. An error that this method misses is raised by `load_state_dict` after `setup`.
         /// `#[hook(state = "..")]` generates both methods.
         fn check_state_dict(&self, _state: &State) -> HookResult {
             Ok(())
@@ -189,7 +189,7 @@ pub trait Hook: Any + Send {
 }
 
 impl dyn Hook {
-    /// The hook as this type, also behind wrappers.
+    /// The hook as this type, even inside wrappers.
     pub(crate) fn downcast_ref<H: Hook>(&self) -> Option<&H> {
         let mut hook = self;
         while let Some(wrapped) = hook.wrapped() {

@@ -1,4 +1,4 @@
-//! Hooks that are built from options, so that a configuration can contain them.
+//! Hooks that can be built from the options of a configuration.
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::any_hook::AnyHook;
 use crate::update::Identity;
 
-/// A hook that is built from options, so that a configuration can contain it.
+/// A hook that can be built from the options of a configuration.
 ///
 /// ```
 /// use schemars::JsonSchema;

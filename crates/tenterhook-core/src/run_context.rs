@@ -75,7 +75,7 @@ pub struct RunState {
     pub messages: RefCell<Vec<(String, String)>>,
     /// Lines of hooks for the console only: the hook's name and the text.
     pub console_lines: RefCell<Vec<(String, String)>>,
-    /// The time spent in hooks, measured if a hook wants to know it.
+    /// The time spent in hooks, measured if a hook uses it.
     pub(crate) in_hooks: Cell<Duration>,
     /// The part of it spent on activations.
     pub(crate) in_activations: Cell<Duration>,
@@ -245,8 +245,8 @@ impl<'a> RunContext<'a> {
         MetricsView::new(&self.shared.metrics, self.losses, self.phase, self.shared.is_observing())
     }
 
-    /// Logs a metric at the current step: at once in training, aggregated over the epoch in an evaluation. A
-    /// name that the module or the trainer logs is refused.
+    /// Logs a metric at the current step: immediately in training, aggregated over the epoch in an
+    /// evaluation. Names that the module or the trainer logs are refused.
     pub fn log(&self, name: &str, value: f64) {
         self.log_with(name, value, LogOptions::usual(self.phase));
     }

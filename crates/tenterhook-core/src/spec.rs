@@ -70,7 +70,7 @@ pub struct HookSpec {
     /// An interval between the hook's calls, which may exceed the length of the run. Data for the hook is
     /// prepared no more often.
     pub throttle: Option<Cadence>,
-    /// The minimum run lengths without which the hook would never run, with the option that causes each.
+    /// The minimum lengths of a run in which the hook runs at all, each with the option that requires it.
     pub needs_run_length: Vec<(&'static str, Cadence)>,
     /// The points of training after which the hook runs.
     pub after: Vec<Cadence>,
@@ -347,7 +347,7 @@ impl HookSpec {
         self
     }
 
-    /// Sets the metric that the hook monitors by its option `monitor`. A monitored metric is read, too.
+    /// Sets the metric that the hook monitors by its option `monitor`. A monitored metric is also read.
     #[must_use]
     pub fn monitors(self, name: impl Into<String>) -> HookSpec {
         self.monitors_option("monitor", name)

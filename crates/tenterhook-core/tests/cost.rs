@@ -35,7 +35,7 @@ fn an_event_without_receivers_costs_a_few_instructions_regardless_of_the_number_
     assert!(none <= UNWANTED, "without hooks an event costs {none} instructions, {UNWANTED} are promised");
     assert!((none - many).abs() < ROUNDING, "{none} instructions without hooks, {many} with 100 idle ones");
     // The compiler has not removed the check or the hooks.
-    assert!(none >= 2.0, "to look and to branch takes two instructions, not {none}");
+    assert!(none >= 2.0, "the check takes at least two instructions, not {none}");
     assert!(cost(Scenario::Delivered(1)) > many);
     assert!(cost(Scenario::Delivered(100)) - cost(Scenario::Delivered(10)) > 90.0);
 }

@@ -159,7 +159,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Handler> {
     HANDLERS.iter().find(|handler| handler.name == name)
 }
 
-/// The error for `fn name` in the hook `ty`, which is neither a handler nor another method of hooks.
+/// The error for the method `name` in the hook `ty`, if hooks have no such method.
 pub(crate) fn complaint(name: &str, ty: &str) -> String {
     let advice = match suggestion(name) {
         Some(meant) => format!("did you mean `{meant}`?"),

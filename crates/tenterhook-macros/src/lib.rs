@@ -55,7 +55,7 @@ use proc_macro_crate::crate_name;
 /// The block of an observer or a controller contains handlers and, optionally, `declare`, `wants_point`,
 /// `wants_activations`, `state_dict`, `load_state_dict`, `check_state_dict`, `finish` and `delivery_stats`.
 /// Any other method is an error with a suggestion; helper methods belong in a plain `impl T` block.
-/// Associated types, constants and macro calls are errors, too.
+/// Associated types, constants and macro calls are also errors.
 ///
 /// # The calling crate
 ///

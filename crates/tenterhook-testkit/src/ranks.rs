@@ -24,7 +24,8 @@ use tenterhook::{BoxError, Strategy, World};
 /// The default timeout of a collective.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Runs a function on `size` threads at once, each with the strategy of its rank, and returns the results by rank.
+/// Runs a function on `size` threads in parallel, each with the strategy of its rank, and returns the results
+/// by rank.
 ///
 /// # Panics
 /// If one of the threads panics.

@@ -38,7 +38,7 @@ setters! { run, "Position of the run.";
     epoch(epoch: u64) { run.at.progress.epoch = epoch; }
     /// The completed optimizer steps.
     step(step: u64) { run.at.progress.step = step; }
-    /// All counters at once.
+    /// All progress counters.
     progress(progress: Progress) { run.at.progress = progress; }
     /// The time since the run began.
     elapsed(elapsed: Duration) {

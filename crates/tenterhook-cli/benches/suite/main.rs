@@ -105,7 +105,7 @@ fn options(arguments: &[String]) -> Result<Options> {
     Ok(options)
 }
 
-/// Measures a row in a new process on one thread, so that rows do not affect each other.
+/// Measures a row in a new process on one thread, so rows do not affect each other.
 fn measure_apart(row: &Row, effort: Effort) -> Vec<Line> {
     eprintln!("{}: {}", row.name, row.about);
     let measured = || -> Result<Vec<Line>> {

@@ -40,7 +40,7 @@ const BATCH: usize = 32;
 const WARM_UP: u64 = 5;
 const INTERVAL: u64 = 20;
 const SAVES: u64 = 8;
-/// Trainings of each kind. They alternate, so that other load affects both equally.
+/// Trainings of each kind. They alternate, so other load affects both equally.
 const ROUNDS: usize = 3;
 
 /// Limits as fractions of a plain save: blocking alone, and with the slowdown of the following steps.

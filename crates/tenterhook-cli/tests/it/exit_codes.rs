@@ -198,7 +198,7 @@ fn check(kind: &str) {
         let run = dir.json(&format!("{directory}/latest/run.json"));
         let status = if *policy == "abort" { "failed" } else { "completed" };
         assert_eq!(run["status"], status, "{directory}");
-        // The first failure that ends the run ends the event, too, except for the teardown.
+        // The first failure that ends the run also ends the event, except for the teardown.
         let failing = if *policy == "abort" && *at != "teardown" { 1 } else { *hooks };
         let failures = run["failures"].as_array().unwrap();
         let by: Vec<_> = failures.iter().map(|kind| kind["by"].as_str().unwrap()).collect();

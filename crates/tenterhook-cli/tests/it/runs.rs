@@ -37,7 +37,7 @@ fn runs_are_listed_filtered_and_sorted() {
     let all = |more: &[&str]| listed(&dir, more);
     assert_eq!(all(&[]), [&*wild, &slow, &good], "newest first");
     assert_eq!(all(&["--reverse"]), [&*good, &slow, &wild]);
-    assert_eq!(all(&["--sort", "val/loss"]), [&*good, &slow, &wild], "what is NaN comes last");
+    assert_eq!(all(&["--sort", "val/loss"]), [&*good, &slow, &wild], "NaN comes last");
     assert_eq!(all(&["--sort", "val/loss", "--reverse"]), [&*slow, &good, &wild]);
     assert_eq!(all(&["--sort", "optimizer.lr", "--limit", "1"]), [&*slow]);
     assert_eq!(all(&["--sort", "seed", "--reverse", "--limit", "1"]), [&*slow]);

@@ -242,7 +242,7 @@ impl Term {
 }
 
 impl Operand {
-    /// The value as a number, also if it is a text that contains one.
+    /// The value as a number, even if it is a text that contains one.
     fn as_number(&self) -> Option<f64> {
         match self {
             Operand::Number(number) => Some(*number),

@@ -87,7 +87,7 @@ fn take_changes_returns_each_change_once() {
     later.restore(metrics.state());
     let logged = metrics.take_changes();
     assert_eq!(logged, Some(BTreeMap::from([("a".to_owned(), 3.0)])));
-    assert_eq!(later.take_changes(), logged, "what was not taken waits after a resume, too");
+    assert_eq!(later.take_changes(), logged, "changes that were not taken survive a resume");
     metrics.restore(metrics.state());
     assert_eq!(metrics.take_changes(), None);
 }

@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(of_train.logged("train/loss"), None, "a condition does not read it");
         assert_eq!(of_train.step_of("loss"), Some(1));
         metrics.log("train/loss", 0.75, LogOptions::STEP);
-        assert_eq!(get(Phase::Train, "loss"), Some(0.75), "what was logged for this step");
+        assert_eq!(get(Phase::Train, "loss"), Some(0.75), "the value that was logged for this step");
         metrics.set_step(2);
         assert_eq!(get(Phase::Train, "train/loss"), Some(0.5), "not that of an earlier one");
         metrics.log("loss", 7.0, LogOptions::STEP);

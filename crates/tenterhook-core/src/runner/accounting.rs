@@ -110,7 +110,7 @@ impl Account {
         self.tallies[row].get_or_insert_default()
     }
 
-    /// Adds the time of the call that was counted last. It stands for `weight` calls.
+    /// Adds the time of the last counted call, which represents `weight` calls.
     fn time_call(&mut self, row: usize, nanos: u64, weight: u32) {
         let call = self.calls[row];
         self.tally(row).time_call(call, nanos, u64::from(weight));
@@ -227,7 +227,7 @@ impl Watch {
         }
     }
 
-    /// Charges the hook for a call behind a gate. The call is timed individually and stands for itself.
+    /// Charges the hook for a call behind a gate. The call is timed individually, with weight 1.
     fn opened(&mut self, account: &mut Account, row: usize, shared: &RunState) {
         let (opened, now) = (shared.current.opened_at.get(), shared.clock.nanos());
         if self.runs() {

@@ -52,7 +52,7 @@ impl HookRunner {
     }
 
     /// Delivers an activation to the hooks that want it, in the plan's order. A failure that ends the run is
-    /// kept for [`HookRunner::take_aborted`], since a module's step cannot be left half-way; no activation is
+    /// kept for [`HookRunner::take_aborted`], since a module's step cannot be aborted; no activation is
     /// delivered after it.
     pub fn deliver_activation(&mut self, point: &str, values: &dyn TensorSource, run_cx: RunContext<'_>) {
         if self.aborted.is_some() || values.count() == 0 {

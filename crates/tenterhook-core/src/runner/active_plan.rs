@@ -20,7 +20,7 @@ pub(super) struct ActivePlan {
     observers_need_losses: bool,
     /// A hook reads the gradient norm in `on_step_end`.
     grad_norm: bool,
-    /// A hook wants to know the time spent in hooks.
+    /// A hook uses the time spent in hooks.
     hook_time: bool,
     budgets: bool,
     /// Deliveries are timed, counted or recorded.
@@ -85,22 +85,22 @@ impl HookRunner {
         self.active.grad_norm && self.wants_at(Event::StepEnd, progress)
     }
 
-    /// Whether a controller or an update hook needs every loss, which must then be logged at every step.
+    /// Whether a controller or an update hook needs every loss. If so, every step logs its loss.
     #[inline]
     #[must_use]
     pub fn steering_needs_every_loss(&self) -> bool {
         self.active.steering_needs_losses
     }
 
-    /// Whether an observer needs every loss, which must then be shown at every step to observers alone: a
-    /// controller must see the same numbers with and without observers.
+    /// Whether an observer needs every loss. If so, every step shows its loss to observers only: a controller
+    /// must see the same numbers with and without observers.
     #[inline]
     #[must_use]
     pub fn observers_need_every_loss(&self) -> bool {
         self.active.observers_need_losses
     }
 
-    /// Whether any hook wants to know the time spent in hooks.
+    /// Whether any hook uses the time spent in hooks.
     #[inline]
     pub(super) fn measures_hook_time(&self) -> bool {
         self.active.hook_time

@@ -43,7 +43,7 @@ impl HookRunner {
     }
 
     /// Charges losses that were read from the engine only because hooks declare to read every one. Each of
-    /// those hooks is charged in full, since it would have caused the reads alone.
+    /// those hooks is charged in full, since it alone would have caused the reads.
     pub fn charge_losses(&mut self, count: u64) {
         if !self.accounting.on {
             return;

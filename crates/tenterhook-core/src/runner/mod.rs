@@ -153,7 +153,7 @@ impl HookRunner {
         self.deliver_from::<C, false>(cx, walk)
     }
 
-    /// Runs hooks, and adds the time to the time in hooks if any hook wants to know it.
+    /// Runs hooks, and measures their time if any hook declares that it uses it.
     #[inline]
     fn measured<T>(&mut self, run_cx: &RunContext<'_>, run: impl FnOnce(&mut HookRunner) -> T) -> T {
         let began = self.measures_hook_time().then(|| run_cx.elapsed());

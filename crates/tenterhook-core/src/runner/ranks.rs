@@ -42,8 +42,8 @@ impl HookRunner {
         changes.iter().map(|change| (change.by, change.request.clone())).collect()
     }
 
-    /// Makes the changes that were requested on any rank, in this order. A hook to be added must have been
-    /// created on this rank, too.
+    /// Makes the changes that were requested on any rank, in this order. A hook to be added must also have
+    /// been created on this rank.
     pub fn apply_roster_changes_of_all_ranks(
         &mut self,
         requested: Vec<RequestedChange>,

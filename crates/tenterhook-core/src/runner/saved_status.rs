@@ -59,7 +59,7 @@ impl From<&HookStatus> for SavedStatus {
 }
 
 impl RunnerState {
-    /// Whether a hook was added during the run, so that it is not registered before the run begins.
+    /// Whether a hook was added during the run, so it is not registered when the run begins.
     #[must_use]
     pub fn was_added(&self, hook: &str) -> bool {
         self.hooks.get(hook).is_some_and(|status| status.added)

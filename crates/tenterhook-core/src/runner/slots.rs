@@ -57,12 +57,12 @@ impl HookRunner {
         Ok(())
     }
 
-    /// Enables a hook, so that it receives events again.
+    /// Enables a hook: it receives events again.
     pub fn enable(&mut self, name: &str) -> Result<(), RosterError> {
         self.set_enabled(name, true)
     }
 
-    /// Disables a hook, so that it receives no events. It keeps its place and its state.
+    /// Disables a hook: it receives no events, but keeps its place and its state.
     pub fn disable(&mut self, name: &str) -> Result<(), RosterError> {
         self.set_enabled(name, false)
     }
@@ -116,7 +116,7 @@ impl HookRunner {
         self.present().filter(|slot| slot.is_live()).map(|slot| slot.spec.clone()).collect()
     }
 
-    /// A hook by its name and type, also behind wrappers.
+    /// A hook by its name and type, even inside wrappers.
     #[must_use]
     pub fn hook<H: Hook>(&self, name: &str) -> Option<&H> {
         self.find(name)?.hook.downcast_ref()

@@ -13,7 +13,7 @@ use crate::tensor::{DType, TensorSource, TensorStats, Tensors};
 
 /// The gradients of one optimizer as one update hook sees them.
 ///
-/// A gradient is saved before it is changed for the first time, so that the change can be undone.
+/// A gradient is saved before its first change, so the change can be undone.
 pub struct Gradients<'a> {
     engine: &'a mut dyn GradientsMut,
     changes: Changes,

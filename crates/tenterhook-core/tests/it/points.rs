@@ -75,7 +75,7 @@ fn the_hooks_that_want_an_activation_are_known_before_its_delivery() {
         bench.runner.add(watcher(&bench, name, pattern)).unwrap();
     }
     assert_eq!(bench.runner.hooks_wanting("blocks.0.mlp"), ["mlps", "first"]);
-    assert!(bench.runner.hooks_wanting("head").is_empty(), "one that panics wants nothing");
+    assert!(bench.runner.hooks_wanting("head").is_empty(), "a hook that panics is left out");
     bench.runner.disable("mlps").unwrap();
     assert_eq!(bench.runner.hooks_wanting("blocks.0.mlp"), ["first"]);
 }
@@ -131,7 +131,7 @@ fn a_panic_in_wants_point_is_contained() {
     let mut bench = Bench::new();
     bench.runner.add(watcher(&bench, "bad", "!")).unwrap();
     let asked = bench.runner.wants_point("head", Phase::Train, &bench.progress);
-    assert!(asked, "so that it is shown, and the panic judged");
+    assert!(asked, "the activation must be delivered, so the policy applies to the panic");
     assert!(show(&mut bench, &["head"]).is_empty());
     assert_eq!(bench.contained().len(), 1);
     assert!(!bench.runner.wants_activations(Phase::Train, &bench.progress));

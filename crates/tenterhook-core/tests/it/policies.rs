@@ -62,7 +62,7 @@ fn a_hook_is_disabled_after_max_failures() {
     for max_failures in [1, 2, 5] {
         let mut bench = bench(Policy { max_failures, ..Policy::DISABLE }, failing);
         for _ in 0..max_failures {
-            assert_eq!(bench.receivers(), ["before", "bad", "after"], "the failing event reaches everyone");
+            assert_eq!(bench.receivers(), ["before", "bad", "after"], "the failing event reaches all hooks");
         }
         assert_eq!(bench.receivers(), ["before", "after"]);
         let contained = bench.contained();

@@ -114,7 +114,7 @@ pub(super) fn chain(task: &Task, rng: &mut Rng, statistics: &mut Statistics, mos
         }
         let began = Instant::now();
         let Some(activities) = kill(process, &before, aim, &mut signals) else {
-            // The process finished first: choose earlier instants from now on.
+            // The process finished first: choose earlier times from now on.
             statistics.life = Some(statistics.life.unwrap_or(task.duration).min(began.elapsed()));
             break;
         };
