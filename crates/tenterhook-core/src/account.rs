@@ -257,7 +257,7 @@ mod tests {
     fn a_sampled_call_counts_with_its_weight() {
         let mut tally = Tally::default();
         tally.time_call(1, 100, 1);
-        assert!(!tally.cost(1, false).estimated, "each stands for itself");
+        assert!(!tally.cost(1, false).estimated, "each has weight 1");
         tally.time_call(2, 1000, 99);
         let cost = tally.cost(100, false);
         assert!(cost.estimated);
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(tally.histogram.iter().sum::<u64>(), 4, "a call that was not timed itself");
         let mut elsewhere = Tally::default();
         elsewhere.extend_call(0, 10);
-        assert_eq!(elsewhere.cost(0, false).total, Duration::from_nanos(10), "there was no call here");
+        assert_eq!(elsewhere.cost(0, false).total, Duration::from_nanos(10), "time without a call");
     }
 
     #[test]

@@ -281,12 +281,12 @@ mod tests {
         for _ in 0..2 {
             by(observer).put(BEST, 0.1);
         }
-        assert_eq!(by(controller).get(BEST), Some(0.5), "nor replaces it");
-        assert_eq!(run.messages.borrow().len(), 1, "which is said once");
+        assert_eq!(by(controller).get(BEST), Some(0.5), "an observer does not replace it");
+        assert_eq!(run.messages.borrow().len(), 1, "with one warning");
         let resumed = shared();
         resumed.board.restore(run.board.to_json().expect("it serialises"), run.board.taken());
         resumed.board.protect_keys(&run.board.protected_keys());
-        assert_eq!(BlackboardView { shared: &resumed }.take(BEST), None, "nor after a resume");
+        assert_eq!(BlackboardView { shared: &resumed }.take(BEST), None, "also not after a resume");
         assert_eq!(by(controller).take(BEST), Some(0.5));
         by(observer).put(BEST, 0.25);
         assert_eq!(by(observer).take(BEST), Some(0.25));

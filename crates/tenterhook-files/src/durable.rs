@@ -112,7 +112,7 @@ mod tests {
             assert_eq!((error.to_string(), fs::read(&path).unwrap()), ("full".into(), b"one".to_vec()));
             write(&path, |file| file.write_all(b"two")).unwrap();
             assert_eq!(fs::read(&path).unwrap(), b"two");
-            assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1, "no temporary file stays");
+            assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1, "no temporary file remains");
         }
         write_atomically(Path::new("/"), |_| Ok(())).unwrap_err();
         fs::create_dir(root.path().join("taken")).unwrap();

@@ -60,6 +60,6 @@ mod tests {
         assert_eq!(tried(2, 3, 9), (Ok(3), vec![1, 2]));
         assert_eq!(tried(9, 4, 9), (Err(("busy", 5)), vec![1, 2, 4, 5]));
         assert_eq!(tried(9, 0, 9), (Err(("busy", 1)), vec![]));
-        assert_eq!(tried(9, 4, 2), (Err(("busy", 3)), vec![1, 2, 4]), "the pause gives up");
+        assert_eq!(tried(9, 4, 2), (Err(("busy", 3)), vec![1, 2, 4]), "`pause` returned false");
     }
 }

@@ -69,7 +69,7 @@ fn every_scenario_has_the_order_of_lightning() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let left = std::fs::read_dir(directory.path()).expect("it lists").count();
-    assert_eq!(left, 0, "tracing leaves nothing behind");
+    assert_eq!(left, 0, "tracing leaves no files");
 }
 
 #[test]

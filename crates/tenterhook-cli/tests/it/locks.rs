@@ -79,7 +79,7 @@ fn files_of_another_tool_among_the_runs_are_not_touched() {
     assert_eq!(contents(&dir.path().join("runs")), before);
     dir.run(&["train", "c.toml", "--resume", "auto", "--quiet"]).succeeded();
     let after = contents(&dir.path().join("runs"));
-    assert!(before.iter().all(|file| after.contains(file)), "a training left them as they were");
+    assert!(before.iter().all(|file| after.contains(file)), "a new training does not change them");
 }
 
 #[test]

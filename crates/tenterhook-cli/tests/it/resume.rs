@@ -78,7 +78,7 @@ fn an_interrupted_run_resumes_to_the_same_bits_in_its_directory() {
         }
         lines
     };
-    assert_eq!(without_time(&dir), without_time(&untouched), "no gaps, no doubles");
+    assert_eq!(without_time(&dir), without_time(&untouched), "no gaps and no duplicates");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn auto_resumes_a_matching_run_or_starts_a_new_one() {
         first.stderr
     );
     auto(&["--set", "optimizer.lr=0.2"]).succeeded();
-    assert_eq!(runs(&dir), 2, "another learning rate is another run");
+    assert_eq!(runs(&dir), 2, "another learning rate means another run");
     let id = dir.json("runs/latest/run.json")["id"].clone();
     let on = auto(&[&LONGER[..], &["--set", "optimizer.lr=0.2"]].concat()).succeeded();
     assert!(
@@ -137,7 +137,7 @@ fn changes_of_the_computation_are_refused_unless_forced() {
     let changed = |more: &[&str]| dir.run(&[&["resume", "latest"], more].concat());
     changed(&more).refused(&["optimizer.lr: 0.1 -> 0.5", "trainer.seed: 0 -> 7", "--force"]);
     dir.run(&[&["train", "c.toml", "--resume", "latest"], &more[..]].concat()).refused(&["optimizer.lr"]);
-    assert_eq!(fs::read(latest(&dir).join("run.json")).expect("a record"), before, "nothing was touched");
+    assert_eq!(fs::read(latest(&dir).join("run.json")).expect("a record"), before, "no file was changed");
     changed(&[&more[..], &["--force"]].concat()).succeeded();
 }
 
@@ -271,7 +271,10 @@ fn a_run_killed_in_its_test_without_checkpoints_tests_its_final_weights() {
         let _ = fs::remove_dir_all(latest(&dir).join("checkpoints"));
         dir.run(&["resume", "latest", LONGER[0], LONGER[1]]).refused(&["no whole checkpoint", "--init-from"]);
         let said = dir.run(&[command, &["--no-test"]].concat()).succeeded().stdout;
-        assert!(said.contains("is completed after 3 epochs") && said.contains("test was interrupted"), "{said}");
+        assert!(
+            said.contains("is completed after 3 epochs") && said.contains("test was interrupted"),
+            "{said}"
+        );
         let tested = document(dir.run(&[command, &["--json"]].concat()));
         assert_eq!(tested["metrics"]["test/loss"], before["metrics"]["test/loss"], "{tested}");
         assert_eq!(dir.lines("runs/latest/metrics.jsonl").len(), lines.len());

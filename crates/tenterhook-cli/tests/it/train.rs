@@ -109,7 +109,7 @@ fn the_printed_configuration_runs_and_prints_itself() {
         dir.run(&["init", &file]).refused(&["already exists", "--force"]);
     }
     dir.run(&["train", "digits.toml", "--set", "trainer.fast_dev_run=true"]).succeeded();
-    assert!(!dir.path().join("runs").exists(), "a dry run leaves nothing behind");
+    assert!(!dir.path().join("runs").exists(), "a dry run leaves no files");
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn a_run_of_another_user_is_refused_unless_trusted() {
     }
     assert_eq!(happened(&dir), [""; 0]);
     assert_eq!(["run.json", "config.toml", "events.jsonl", "metrics.jsonl"].map(files), before);
-    assert!(!me.home().join("tenterhook").exists(), "a question needs no key");
+    assert!(!me.home().join("tenterhook").exists(), "a check creates no key");
 
     // A configuration named by the user, or one without effects, needs no trust.
     me.run(&["test", "c.toml", "--weights", "runs/latest"]).succeeded();

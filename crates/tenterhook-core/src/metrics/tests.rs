@@ -79,7 +79,7 @@ fn take_changes_returns_each_change_once() {
     assert_eq!(metrics.take_changes(), None);
     metrics.log("b", 2.0, LogOptions::STEP);
     let one = BTreeMap::from([("b".to_owned(), 2.0)]);
-    assert_eq!(metrics.take_changes(), Some(one), "the same value again is news too");
+    assert_eq!(metrics.take_changes(), Some(one), "an equal value is also a change");
     metrics.log("epoch", 1.0, LogOptions::EPOCH);
     assert_eq!(metrics.take_changes(), None, "not visible before the epoch ends");
     metrics.log("a", 3.0, LogOptions::STEP);
@@ -114,5 +114,5 @@ fn metrics_of_hooks_after_the_last_batch_change_no_other_metric() {
     assert!(metrics.log_as_hook("val/f1", 0.75, LogOptions::EPOCH).is_ok());
     assert_eq!(logged().since(closed).into_keys().collect::<Vec<_>>(), ["val/f1"]);
     let names: Vec<_> = logged().since_without_hooks(start).into_keys().collect();
-    assert_eq!(names, ["val/acc", "val/f1"], "an evaluation's results, also those that hooks logged");
+    assert_eq!(names, ["val/acc", "val/f1"], "all results of the evaluation, including those of hooks");
 }

@@ -154,7 +154,7 @@ mod tests {
         metrics.set_step(2);
         assert_eq!(get(Phase::Train, "train/loss"), Some(0.5), "not that of an earlier one");
         metrics.log("loss", 7.0, LogOptions::STEP);
-        assert_eq!(get(Phase::Train, "loss"), Some(7.0), "a metric of that name counts");
+        assert_eq!(get(Phase::Train, "loss"), Some(7.0), "a logged metric of that name takes precedence");
     }
 
     #[test]

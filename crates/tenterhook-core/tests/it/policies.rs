@@ -28,7 +28,7 @@ fn an_aborting_error_stops_the_delivery() {
     let mut bench = bench(Policy::ABORT, failing);
     let failure = bench.start().unwrap_err();
     assert_eq!(failure.to_string(), "hook `bad` failed in on_train_epoch_start (epoch 3, step 40): broken");
-    assert_eq!(bench.log.take(), ["before", "bad"], "later hooks do not get the event");
+    assert_eq!(bench.log.take(), ["before", "bad"], "later hooks do not receive the event");
     assert!(bench.is_enabled("bad"));
     assert!(bench.contained().is_empty());
 }

@@ -157,7 +157,7 @@ fn a_state_is_checked_only_if_an_error_would_end_the_run() {
         let failed = bench.runner.check_states(&states, &at).err().map(|failure| failure.to_string());
         let named = |why| format!("hook `checks_version` failed in load_state_dict (epoch 1, step 3): {why}");
         assert_eq!(failed, refused.map(named));
-        assert!(bench.contained().is_empty(), "a check is no failure");
+        assert!(bench.contained().is_empty(), "a check is not a failure");
     }
 }
 
@@ -217,5 +217,5 @@ fn a_checkpoint_enables_no_hook_with_effects_that_is_registered_as_disabled() {
     let (kept, states) = (saved.runner.state(), HookStates::new());
     resumed.runner.restore(&kept, &states, &Progress::default(), &resumed.shared).unwrap();
     assert!(!resumed.is_enabled("has_effect"));
-    assert!(resumed.is_enabled("harmless"), "nothing else changes");
+    assert!(resumed.is_enabled("harmless"), "other hooks are restored as enabled");
 }

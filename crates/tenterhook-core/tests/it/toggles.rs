@@ -144,7 +144,7 @@ fn an_observer_cannot_change_training_through_other_hooks() {
     bench.runner.add(closure::on_train_epoch_start("other watch", |_| ())).unwrap();
     bench.receivers();
     assert!(bench.is_enabled("steers") && !bench.names().contains(&"stops".to_owned()));
-    assert!(!bench.is_enabled("other watch"), "observers may be switched by observers");
+    assert!(!bench.is_enabled("other watch"), "observers can change observers");
     let refusal = |name: &str| {
         format!(
             "observer `watch` requested a change of controller hook `{name}`, which would change training; \

@@ -145,7 +145,7 @@ fn without_an_update_hook_there_is_identity_and_nothing_runs() {
 fn refusal(change: Change) -> String {
     let (gradients, result) =
         update(&mut bench(&[("double", Policy::ABORT, double), ("bad", Policy::ABORT, change)]));
-    assert_eq!(gradients, [("w", [2.0, 4.0]), ("b", [6.0, 8.0])].into(), "as before the hook");
+    assert_eq!(gradients, [("w", [2.0, 4.0]), ("b", [6.0, 8.0])].into(), "unchanged by the hook");
     result.unwrap_err().error.to_string()
 }
 
@@ -254,7 +254,7 @@ fn check_finite_fails_the_hook_that_left_a_non_finite_gradient() {
     };
     assert_eq!(run(false), (false, Vec::new()));
     let (finite, said) = run(true);
-    assert!(finite, "the gradients are as before");
+    assert!(finite, "the gradients are unchanged");
     let expected = "the gradient of `b` is not finite after it (1 of 2 values), it was finite before";
     assert!(said[0].contains(expected), "{said:?}");
 }
@@ -354,11 +354,15 @@ fn an_update_hook_is_enabled_and_disabled_like_any_other() {
     let listed = |bench: &Bench| bench.runner.list().into_iter().map(|hook| hook.name).collect::<Vec<_>>();
     assert_eq!(listed(&bench), ["double"]);
     bench.runner.disable("double").unwrap();
-    assert_eq!(listed(&bench), ["double", "identity"], "it is listed if no other is enabled");
+    assert_eq!(
+        listed(&bench),
+        ["double", "identity"],
+        "identity is listed if no other update hook is enabled"
+    );
     assert_eq!(update(&mut bench).0, given());
     bench.runner.enable("double").unwrap();
     assert_ne!(update(&mut bench).0, given());
-    assert!(bench.runner.add(bench.actor("double")).is_err(), "names are unique among all kinds");
+    assert!(bench.runner.add(bench.actor("double")).is_err(), "names are unique among hooks of all kinds");
     bench.runner.remove("double").unwrap();
     assert!(!bench.runner.updates_gradients());
 }

@@ -88,7 +88,7 @@ fn a_condition_uses_the_logged_loss_and_reads_none_from_the_engine() {
     rig.loss(3.0).on_train_batch_end();
     assert!(recorder.take().is_empty(), "a loss that was not logged");
     rig.metric("train/loss", 2.0).on_train_batch_end();
-    assert!(recorder.take().is_empty(), "this batch has been decided about");
+    assert!(recorder.take().is_empty(), "the decision for this batch stays");
     rig.progress(Progress { batches: 2, total_batches: 2, ..Progress::default() }).on_train_batch_end();
     assert_eq!(recorder.take().len(), 1);
 }
@@ -106,7 +106,7 @@ fn a_name_that_was_not_logged_in_the_first_epoch_is_reported_once_with_a_suggest
     let recorder = Recorder::default();
     let mut rig = rig(when("val/los < 0.5 and status == completed", &recorder));
     rig.metric("val/loss", 0.4).on_train_epoch_end();
-    assert!(rig.said().is_empty(), "there may be time yet");
+    assert!(rig.said().is_empty(), "the metric may still be logged");
     rig.progress(Progress { epoch: 1, epochs_done: 1, ..Progress::default() });
     rig.on_train_epoch_end();
     rig.on_train_epoch_end();

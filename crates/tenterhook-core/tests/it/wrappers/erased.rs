@@ -76,6 +76,6 @@ fn the_states_of_stacked_gates_and_of_the_hook_survive_a_checkpoint() {
     let text = serde_json::to_string(&states).unwrap();
     let states: HookStates = serde_json::from_str(&text).unwrap();
     assert_eq!(states["recorder"].read::<u64>(3).unwrap(), 1, "the hook's own, without the gates");
-    assert_eq!(epoch_starts(Some(&states), 3..6).0, Vec::<u64>::new(), "once is once, also when resumed");
+    assert_eq!(epoch_starts(Some(&states), 3..6).0, Vec::<u64>::new(), "a resume does not repeat `once`");
     assert_eq!(epoch_starts(None, 3..6).0, [3]);
 }

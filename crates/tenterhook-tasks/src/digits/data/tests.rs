@@ -195,7 +195,7 @@ fn a_separate_test_file_can_be_given() {
         |text: &str| DataOptions { test_path: Some(written(&directory, "test.csv", text)), ..at(&train) };
     let splits = load(&with("0,51,0,0,1\n0,0,0,0,0\n")).unwrap();
     assert_eq!(lens(&splits), [16, 4, 2]);
-    assert_eq!(splits.test.image(0), [0.0, 0.2, 0.0, 0.0], "divided as the data to train on");
+    assert_eq!(splits.test.image(0), [0.0, 0.2, 0.0, 0.0], "scaled like the training data");
     refused(&with("0,0,0,0,2\n0,0,0,0,1"), "test_path", &["test.csv: has a label 2"]);
     refused(&with("0,0,0,0,0,0,0,0,0,1\n1,0,0,0,0,0,0,0,0,0"), "test_path", &["3×3", "2×2"]);
     refused(&with("0,0\n"), "test_path", &["test.csv"]);

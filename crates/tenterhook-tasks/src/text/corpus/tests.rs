@@ -165,7 +165,7 @@ fn a_text_that_is_missing_empty_or_too_short_is_an_error_with_its_fix() {
     let splits = load(&at(&path), 8).unwrap();
     assert_eq!([splits.train.len(), splits.validate.len(), splits.test.len()], [8, 1, 1]);
     let none = TextOptions { val_fraction: 0.0, test_fraction: 0.0, ..at(&path) };
-    assert!(load(&none, 80).unwrap().test.is_empty(), "a part of nothing needs nothing");
+    assert!(load(&none, 80).unwrap().test.is_empty(), "an empty part needs no bytes");
 }
 
 #[test]
