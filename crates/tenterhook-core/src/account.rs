@@ -44,7 +44,7 @@ pub struct HookCost {
     pub failures: u32,
     /// The cost of all calls.
     pub cost: Cost,
-    /// What the hook read from the engine.
+    /// The values that the hook read from the engine.
     pub read: ReadCounts,
     /// The cost by event, named by its handler, in the order of the table of events; `update` comes last.
     pub by_event: Vec<(&'static str, Cost)>,
@@ -64,11 +64,11 @@ pub struct ReadCounts {
 pub struct Budget {
     /// From 0 to 1.
     pub share: f64,
-    /// What happens if the hook exceeds it.
+    /// The action if the hook exceeds it.
     pub over: OverBudget,
 }
 
-/// What happens to a hook that exceeds its budget.
+/// The action for a hook that exceeds its budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]

@@ -88,7 +88,7 @@ impl std::fmt::Debug for Weights {
     }
 }
 
-/// Where and how to save a checkpoint.
+/// The options of a requested checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SaveRequest {
     /// The checkpoint's directory, relative to the checkpoints' root, or absolute and below the directory

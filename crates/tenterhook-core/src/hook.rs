@@ -128,7 +128,7 @@ pub(crate) use {declare_method, state_methods};
     label = "write `#[hook]` above its `impl Observer for …`, `impl Controller for …` or `impl UpdateHook for …`"
 )]
 pub trait Hook: Any + Send {
-    /// What the hook declares. Called once, when the hook is registered.
+    /// The hook's declarations. Called once, when the hook is registered.
     fn spec(&self) -> HookSpec;
 
     /// Receives an event that the spec lists. A decision of an observer is an error.

@@ -66,7 +66,7 @@ pub trait FromOptions: Into<AnyHook> {
 pub struct OptionError {
     /// The options concerned. A message points to the first of them that is set.
     pub keys: Vec<String>,
-    /// What is wrong.
+    /// The problem.
     pub what: String,
     /// The fix, if there is one.
     pub fix: Option<String>,

@@ -45,7 +45,7 @@ pub(crate) fn value() -> u64 {
     READ.get()
 }
 
-/// What was read between two values of the counter.
+/// The reads between two values of the counter.
 pub(crate) fn difference(before: u64, now: u64) -> ReadCounts {
     let delta = now.wrapping_sub(before);
     ReadCounts { scalars: delta % TENSOR, tensors: delta / TENSOR }

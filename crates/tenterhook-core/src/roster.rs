@@ -54,7 +54,7 @@ pub struct HookInfo {
     pub ranks: Ranks,
     /// Whether the hook receives events.
     pub enabled: bool,
-    /// What an error of the hook does to the run.
+    /// The effect of the hook's errors on the run.
     pub on_error: OnError,
     /// How often the hook has failed.
     #[serde(default)]

@@ -92,7 +92,7 @@ pub(crate) struct CurrentHook {
     pub(crate) opened_at: Cell<u64>,
 }
 
-/// What a hook's gates did with an event.
+/// The result of a hook's gates for an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum GateResult {
     /// Not recorded, because costs are not measured.

@@ -44,7 +44,7 @@ pub struct HookSpec {
     kind: HookKind,
     /// The hook's place in the order of hooks.
     pub tier: Tier,
-    /// What an error of the hook does to the run.
+    /// The effect of the hook's errors on the run.
     pub policy: Policy,
     /// The events that the hook receives. No context is built for an event that no hook wants.
     pub events: Events,
@@ -154,7 +154,7 @@ pub struct Claim {
 pub struct EnvironmentProblem {
     /// The option that needs it.
     pub key: &'static str,
-    /// What is missing.
+    /// The missing requirement.
     pub problem: String,
     /// The fix.
     pub fix: String,

@@ -49,7 +49,7 @@ fn has_non_finite(value: &ciborium::Value) -> bool {
     }
 }
 
-/// Why a state could not be saved or loaded.
+/// The error for a state that cannot be saved or loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {

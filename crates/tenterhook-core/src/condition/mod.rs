@@ -64,7 +64,7 @@ pub enum Comparability {
     Unknown,
 }
 
-/// What a name is compared with.
+/// The operand that a name is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComparedWith<'a> {
     /// A text in quotes.
@@ -151,7 +151,7 @@ impl Condition {
         compared.collect()
     }
 
-    /// What a name is compared with, in the order in which the comparisons are written.
+    /// The operands that a name is compared with, in the order in which the comparisons are written.
     #[must_use]
     pub fn compared_with(&self, name: &str) -> Vec<ComparedWith<'_>> {
         let both = self.0.compared().into_iter().flat_map(|(left, _, right)| [(left, right), (right, left)]);

@@ -38,7 +38,7 @@ pub struct RunFacts {
     pub batches: Option<u64>,
 }
 
-/// Why validation never runs.
+/// The reason why validation never runs, with a fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoValidation {
     /// The reason.

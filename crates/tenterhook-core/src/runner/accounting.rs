@@ -1,4 +1,4 @@
-//! Measuring what hooks cost.
+//! Measures the costs of hooks.
 //!
 //! Every call is counted, and a sample of the calls is timed. The clock is read once before the first hook of
 //! an event and once after each hook, so the time between hooks is charged to none. A call behind a gate is
@@ -116,7 +116,7 @@ impl Account {
         self.tally(row).time_call(call, nanos, u64::from(weight));
     }
 
-    /// Charges a hook for its turn, which gates may have withheld. Returns whether the hook was called.
+    /// Charges a hook for an event, which gates may have withheld. Returns whether the hook was called.
     pub(super) fn end_turn(&mut self, row: usize, watch: &mut Watch, shared: &RunState) -> bool {
         let read = watch.read;
         match shared.current.gate.get() {
@@ -196,7 +196,7 @@ impl Account {
 pub(super) struct Watch {
     weight: u32,
     last: u64,
-    /// The read counter before the current hook's turn.
+    /// The read counter before the current hook.
     pub(super) read: u64,
 }
 
@@ -211,7 +211,7 @@ impl Watch {
         self.weight > 0
     }
 
-    /// Charges the turn to the hook.
+    /// Charges the time since the last reading to the hook.
     pub(super) fn lap(&mut self, account: &mut Account, row: usize, shared: &RunState) {
         if self.runs() {
             let now = shared.clock.nanos();

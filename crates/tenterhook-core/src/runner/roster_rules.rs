@@ -1,4 +1,4 @@
-//! Which changes of the list of hooks are allowed, and why others are refused.
+//! The rules for changes of the list of hooks, and the errors of refused changes.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::any_hook::AnyHook;
 use crate::roster::{HookInfo, HookKind, RosterRequest};
 use crate::spec::HookSpec;
 
-/// Why the list of hooks could not be changed.
+/// The error for a refused change of the list of hooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RosterError {
@@ -45,7 +45,7 @@ pub enum RosterError {
         reader: String,
         /// The kind of the reader.
         kind: HookKind,
-        /// What the reader reads.
+        /// The name that the reader reads.
         what: String,
     },
 }

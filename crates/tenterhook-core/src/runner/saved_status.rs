@@ -19,7 +19,7 @@ use crate::state::State;
 pub(super) struct AbsentHooks {
     /// The names of removed hooks.
     pub(super) removed: BTreeSet<String>,
-    /// The hooks of a checkpoint that were added during the run, until they are added again.
+    /// Hooks of a checkpoint that were added during the run and not yet added again.
     pub(super) awaited: BTreeMap<String, AwaitedHook>,
 }
 
@@ -29,15 +29,15 @@ pub(super) struct AwaitedHook {
     pub(super) state: State,
 }
 
-/// The status of all hooks as a checkpoint holds it, without the hooks' own states.
+/// The status of all hooks in a checkpoint, without the hooks' own states.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunnerState {
-    /// By the hook's name; removed hooks are included.
+    /// Status by hook name, including removed hooks.
     #[serde(rename = "standings")]
     hooks: BTreeMap<String, SavedStatus>,
 }
 
-/// The status of a hook as a checkpoint holds it.
+/// The status of a hook in a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct SavedStatus {
     /// Whether the hook was registered as enabled.
