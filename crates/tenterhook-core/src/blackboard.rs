@@ -204,7 +204,7 @@ impl<'a> BlackboardView<'a> {
             self.board().put_entry(key, value, !self.shared.is_observing());
         } else if self.board().warned.borrow_mut().insert(name.to_owned()) {
             self.shared.say(format!(
-                "`{name}` on the board is the module's, a controller's or an update hook's, so what this observer puts there is left out"
+                "`{name}` on the blackboard belongs to the module, a controller or an update hook, so the value of this observer is ignored"
             ));
         }
     }

@@ -39,8 +39,9 @@ impl RecordFormat for TextLines {
             }
             end = start;
             if length - end > SEARCHED {
-                let error =
-                    format!("its last {SEARCHED} bytes hold no line break, so they are not of this program");
+                let error = format!(
+                    "its last {SEARCHED} bytes contain no line break, so this program did not write it"
+                );
                 return Err(io::Error::new(io::ErrorKind::InvalidData, error));
             }
         }

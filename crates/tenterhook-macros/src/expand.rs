@@ -222,7 +222,8 @@ impl HookImpl<'_> {
             (Some(name), _) => name.value(),
             (None, Some(ty)) => naming::snake(ty),
             (None, None) => {
-                let message = "this type has no name to call the hook by; write `#[hook(name = \"..\")]`";
+                let message =
+                    "the hook's name cannot be derived from this type; write `#[hook(name = \"..\")]`";
                 return Err(Error::new_spanned(ty, message));
             }
         };

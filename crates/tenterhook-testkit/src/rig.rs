@@ -151,6 +151,6 @@ pub(crate) fn through_json<T: Serialize + DeserializeOwned>(state: &T, of: &str)
     };
     match serde_json::from_str(&text) {
         Ok(state) => state,
-        Err(error) => panic!("the state of `{of}` does not come back from JSON: {error}"),
+        Err(error) => panic!("the state of `{of}` cannot be read from JSON: {error}"),
     }
 }

@@ -167,7 +167,7 @@ fn an_invalid_condition_is_an_error_with_position_and_fix() {
         ("epoch 5", 7, "a comparison such as"),
         ("status == early stop", 17, "quote a text of several words"),
         ("status == 'done", 11, "close it with '"),
-        ("status + 'x' == 3", 10, "cannot be calculated with"),
+        ("status + 'x' == 3", 10, "arithmetic needs numbers"),
         ("epoch % 10-3 == 0", 9, "spaces around a minus"),
         ("(epoch > 1) + 2 > 3", 1, "a condition already"),
         ("überlänge ? 3", 11, "`?` has no meaning"),

@@ -121,7 +121,7 @@ pub fn check(hooks: &[HookSpec], facts: &RunFacts) -> Vec<PlanError> {
         for (key, needed) in &spec.needs_run_length {
             errors.extend(too_short(*needed, 0, facts).map(|total| {
                 let needs = format!("hook `{hook}` needs {needed} by its `{key}`");
-                let what = format!("{needs}, but this run has only {total}, so that never comes");
+                let what = format!("{needs}, but this run has only {total}, so the hook never runs");
                 let error = PlanError::new(hook, what, "lower it or train longer");
                 error.for_option(Some(key)).warning_if(!spec.steers())
             }));
@@ -180,7 +180,7 @@ fn never_seen(spec: &HookSpec, name: &str, facts: &RunFacts) -> Option<PlanError
         _ => return None,
     };
     let monitors = format!("hook `{hook}` monitors `{name}`, which is logged in {logged_in}");
-    let error = PlanError::new(hook, format!("{monitors}, and it can never see it: {why}"), fix);
+    let error = PlanError::new(hook, format!("{monitors}, but the hook never sees it: {why}"), fix);
     Some(error.for_option(spec.option_of(&Declaration::Name(name.to_owned()))))
 }
 
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(
             refusals(&[needs("a", 4)], &world()),
             [
-                "hook `a` needs 4 epochs by its `window`, but this run has only 3 epochs, so that never comes; \
+                "hook `a` needs 4 epochs by its `window`, but this run has only 3 epochs, so the hook never runs; \
               lower it or train longer"
             ]
         );
@@ -374,9 +374,9 @@ mod tests {
         assert_eq!(
             refusals(&hooks, &facts),
             [
-                "hook `stop` monitors `val/loss`, which is logged in validation, and it can never see it: \
+                "hook `stop` monitors `val/loss`, which is logged in validation, but the hook never sees it: \
                  `limit_val_batches` is 0; raise it",
-                "hook `keep` monitors `test/loss`, which is logged in test, and it can never see it: \
+                "hook `keep` monitors `test/loss`, which is logged in test, but the hook never sees it: \
                  fit runs no test; monitor a metric of training or validation",
             ]
         );

@@ -45,7 +45,7 @@ impl Tier {
             Tier::BuiltIn => "built-in, after user hooks",
             Tier::Monitor => "user monitor, after built-ins",
             Tier::BuiltInMonitor => "built-in monitor, after user monitors",
-            Tier::Checkpoint => "checkpoint, last: it holds what all others did",
+            Tier::Checkpoint => "checkpoint, last: it includes the work of all other hooks",
         }
     }
 }

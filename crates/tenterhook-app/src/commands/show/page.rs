@@ -48,7 +48,7 @@ pub(in crate::commands) fn outcome(record: &RunRecord) -> String {
         RunStatus::Killed if record.trained.is_some() => {
             "killed in the test after training: its process is gone".to_owned()
         }
-        RunStatus::Killed => "killed: its process is gone, and wrote no outcome".to_owned(),
+        RunStatus::Killed => "killed: its process is gone and recorded no outcome".to_owned(),
         RunStatus::Stopped { by, reason } => format!("stopped by `{}`: {}", one_line(by), one_line(reason)),
         RunStatus::Interrupted { signal } => format!("interrupted by {}", one_line(signal)),
         RunStatus::Failed { error } => format!("failed: {}", one_line(error)),

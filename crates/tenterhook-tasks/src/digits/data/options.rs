@@ -111,7 +111,7 @@ impl DataOptions {
         let is_idx = bare.contains("idx") || bare.ends_with("ubyte");
         let inferred = if is_csv { Some(Format::Csv) } else { is_idx.then_some(Format::Idx) };
         self.format.or(inferred).ok_or_else(|| {
-            let problem = "has a name that does not tell its format; set `format` to \"csv\" or \"idx\"";
+            let problem = "has a name that does not show its format; set `format` to \"csv\" or \"idx\"";
             in_file("format", path, problem)
         })
     }

@@ -269,13 +269,13 @@ fn errors_in_idx_files_are_named() {
     mnist(&directory, false);
     let (name, whole) = ("train-images-idx3-ubyte", images(20));
     let broken = |bytes: &[u8]| at(written(&directory, name, bytes));
-    refused(&broken(&whole[..100]), "path", &[name, "is 100 bytes long, its header says 136"]);
+    refused(&broken(&whole[..100]), "path", &[name, "is 100 bytes long, but its header says 136"]);
     refused(
         &broken(&[&whole[..], &[1]].concat()),
         "path",
         &["is longer than the 136 bytes that its header says"],
     );
-    refused(&broken(&whole[..7]), "path", &["is 7 bytes long, an IDX header alone is 16"]);
+    refused(&broken(&whole[..7]), "path", &["is 7 bytes long, but an IDX header has 16"]);
     refused(&broken(&[]), "path", &["is 0 bytes long"]);
     refused(
         &broken(&labels(20)),
@@ -284,7 +284,7 @@ fn errors_in_idx_files_are_named() {
     );
     refused(&broken(&images(19)), "path", &["holds 19 images, but", "labels-idx1-ubyte holds 20 labels"]);
     let huge = idx([0, 0, 8, 3], &[u32::MAX, u32::MAX, u32::MAX], &[]);
-    refused(&broken(&huge), "path", &["is 16 bytes long, its header says more than there can be"]);
+    refused(&broken(&huge), "path", &["is 16 bytes long, but its header says more than there can be"]);
     let none = idx([0, 0, 8, 3], &[20, 0, 0], &[]);
     refused(&broken(&none), "path", &["20 images of 0×0: nothing"]);
     let mut cut = packed(&whole);
