@@ -32,11 +32,11 @@ use crate::terminal::{self, print_stderr};
 /// The first task is the default for configurations without `task`.
 pub struct App {
     name: &'static str,
-    /// How suggested commands start.
+    /// The beginning of suggested commands.
     pub(crate) command: &'static str,
     pub(crate) tasks: Vec<Box<dyn AnyTask>>,
     pub(crate) registry: Registry,
-    /// Registrations that failed, such as a name that is taken.
+    /// Registrations that failed, such as for a duplicate name.
     errors: Vec<String>,
 }
 
@@ -116,8 +116,8 @@ impl App {
         self
     }
 
-    /// Runs the command of the process's arguments. Replaces the panic hook of the process, so that panics are printed
-    /// like other messages.
+    /// Runs the command of the process's arguments. Replaces the panic hook of the process, so panics are
+    /// printed like other messages.
     #[must_use]
     pub fn run(self) -> ExitCode {
         terminal::install_panic_hook();

@@ -46,9 +46,9 @@ pub(crate) enum Command {
     Schema,
     /// Show the order of events in the first batches of a call, or in a scenario.
     ///
-    /// A TOML configuration runs for a few batches; its events are shown as a tree with their receivers. A JSON
-    /// scenario runs to its end and prints one JSON row per call: [source, event], then the batch index, and the
-    /// loader index if it is not 0. Without --all it prints only the rows that Lightning has, too.
+    /// A TOML configuration runs for a few batches; its events are shown as a tree with their receivers. A
+    /// JSON scenario runs to its end and prints one JSON row per call: [source, event], then the batch index,
+    /// and the loader index if it is not 0. Without --all it prints only the rows that Lightning also has.
     Trace(Trace),
     /// Show which hooks receive each event, in which order, and why.
     ///
@@ -60,9 +60,9 @@ pub(crate) enum Command {
     Points(Points),
     /// Prove that the observers of a configuration do not change training, or name the one that does.
     ///
-    /// Trains twice with the same seed, without the observers and with them, and compares losses, parameters and
-    /// optimizer state bit for bit. If they differ, it prints the first step, what differs, and the hook that causes
-    /// it (found by bisection); the exit code is 1. No files are kept.
+    /// Trains twice with the same seed, without the observers and with them, and compares losses, parameters
+    /// and optimizer state bit for bit. If they differ, it prints the first different step, the difference,
+    /// and the hook that causes it (found by bisection); the exit code is 1. No files are kept.
     VerifyNeutral(VerifyNeutral),
     /// List runs with their metrics.
     Runs(Runs),
@@ -112,7 +112,7 @@ pub(crate) struct ConfigArgs {
     pub(crate) overrides: Overrides,
 }
 
-/// What happens after training.
+/// Options for the end of training.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct AfterTraining {
     /// Do not test the best weights after training.
@@ -137,11 +137,11 @@ pub(crate) struct Train {
     /// Print the complete configuration and exit.
     #[arg(long)]
     pub(crate) print_config: bool,
-    /// Resume an earlier run with this configuration.
+    /// Resume a run or a checkpoint with this configuration.
     ///
-    /// `auto` resumes the newest run with a matching configuration, or starts a new run if there is none. A run (its
-    /// id, part of the id, a path, or `latest`) resumes from its newest whole checkpoint. A checkpoint is given by its
-    /// path.
+    /// `auto` resumes the newest run with a matching configuration, or starts a new run if there is none. A
+    /// run (its id, part of the id, a path, or `latest`) resumes from its newest whole checkpoint. A
+    /// checkpoint is named by its path.
     #[arg(long, value_name = "auto|PATH|RUN")]
     pub(crate) resume: Option<String>,
     #[command(flatten)]
@@ -155,11 +155,11 @@ pub(crate) struct Train {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Evaluate {
-    /// TOML configuration. Default: the configuration of the run that the weights come from.
+    /// TOML configuration. Default: the configuration of the weights' run.
     ///
-    /// All hooks of the configuration run. Their files go to a new directory below `evaluations` in the directory of
-    /// all runs, never to the run that the weights come from. Files that hooks name by an absolute path are appended
-    /// to.
+    /// All hooks of the configuration run. Their files go to a new directory below `evaluations` in the
+    /// directory of all runs, never to the weights' run. Hooks with an absolute path append to the file at
+    /// that path.
     pub(crate) config: Option<PathBuf>,
     /// The weights: a safetensors file, a checkpoint, or a run directory such as `runs/latest`.
     #[arg(long, value_name = "PATH")]
@@ -187,20 +187,20 @@ pub(crate) struct Init {
 pub(crate) struct New {
     /// The directory to create. Its name becomes the name of the project.
     pub(crate) directory: PathBuf,
-    /// Depend on tenterhook in this directory.
+    /// Use tenterhook from this directory as the dependency.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["git", "version"])]
     pub(crate) path: Option<PathBuf>,
-    /// Depend on tenterhook in this git repository.
+    /// Use tenterhook from this git repository as the dependency.
     #[arg(long, value_name = "URL", conflicts_with = "version")]
     pub(crate) git: Option<String>,
-    /// Depend on this version of tenterhook.
+    /// Use this version of tenterhook as the dependency.
     #[arg(long)]
     pub(crate) version: Option<String>,
 }
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Hooks {
-    /// The hook to describe, by the name that `use` takes. Default: list all hooks.
+    /// The hook to describe, by its name for `use`. Default: list all hooks.
     pub(crate) name: Option<String>,
     /// Print the reference page of all hooks, in Markdown.
     #[arg(long, conflicts_with_all = ["name", "json"])]
@@ -229,10 +229,10 @@ pub(crate) struct Trace {
     /// The call to trace. Default: fit. A scenario contains its own calls.
     #[arg(long, value_enum)]
     pub(crate) stage: Option<Call>,
-    /// How many batches of a configuration to run.
+    /// Number of batches to run with a configuration.
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) batches: u64,
-    /// Print every row of a scenario, also those that Lightning does not have.
+    /// Print every row of a scenario, including those that Lightning does not have.
     #[arg(long)]
     pub(crate) all: bool,
     /// Print JSON. Scenarios are always printed as JSON.
@@ -255,7 +255,7 @@ pub(crate) struct Plan {
 pub(crate) struct Points {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
-    /// List only the points that a pattern selects, e.g. 'blocks.*.mlp' or '**.attn'.
+    /// List only the points that match a pattern, e.g. 'blocks.*.mlp' or '**.attn'.
     #[arg(long = "match", value_name = "PATTERN")]
     pub(crate) pattern: Option<String>,
     /// Print JSON.
@@ -267,8 +267,8 @@ pub(crate) struct Points {
 pub(crate) struct VerifyNeutral {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
-    /// How many optimizer steps to compare, at most the length of the training. Default: 50, or up to 200 if an
-    /// observer fires later than that.
+    /// Number of optimizer steps to compare, at most the length of the training. Default: 50, or up to 200 if
+    /// an observer first fires after step 50.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) steps: Option<u64>,
     /// Print the result as one line of JSON.

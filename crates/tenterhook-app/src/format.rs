@@ -1,6 +1,6 @@
 //! Formatting of numbers, times, sizes and untrusted text.
 
-/// `one_line` escapes what could control a terminal, and joins lines with ` / `.
+/// `one_line` escapes characters that could control a terminal, and joins lines with ` / `.
 pub(crate) use tenterhook::printable::{Side, line as one_line, table};
 
 /// Text cut to a maximum number of characters.

@@ -13,9 +13,9 @@ use tenterhook::{
 use crate::format::{duration, in_summaries, metric, number};
 use crate::terminal::{err_is_terminal, print_stderr};
 
-/// How often the bar is updated; each update reads the loss.
+/// The interval between updates of the bar. Each update reads the loss.
 const REFRESH: Duration = Duration::from_millis(200);
-/// How often a line is printed within an epoch when there is no terminal.
+/// The interval between lines within an epoch when there is no terminal.
 pub(crate) const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A progress bar, if standard error is a terminal.
@@ -42,7 +42,7 @@ pub(crate) struct Progress {
     silent: bool,
     /// Another hook prints the end of each epoch.
     epochs_printed: bool,
-    /// When this process started to train, with the progress at that time.
+    /// The start time of training in this process, with the progress at that time.
     start: Option<(Instant, tenterhook::Progress)>,
     updated: Option<Instant>,
 }
@@ -53,7 +53,7 @@ impl Progress {
         Progress { bar: bar(), silent: false, ..Progress::silent() }
     }
 
-    /// A hook that shows nothing. Quiet runs have it, too: a resume requires the same hooks.
+    /// A hook that shows nothing, for quiet runs: a resume requires the same hooks.
     pub(crate) fn silent() -> Progress {
         Progress { bar: None, silent: true, epochs_printed: false, start: None, updated: None }
     }
@@ -133,7 +133,7 @@ impl Observer for Progress {
             return Ok(());
         }
         let Some(bar) = &self.bar else {
-            // An epoch may last for hours.
+            // A line within an epoch, since an epoch may last for hours.
             let updated = *self.updated.get_or_insert_with(Instant::now);
             if updated.elapsed() >= LINE_INTERVAL {
                 self.updated = Some(Instant::now());

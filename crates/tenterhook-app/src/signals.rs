@@ -1,4 +1,4 @@
-//! Signals that ask the program to stop.
+//! Signals that stop the program.
 
 use std::process::exit;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,21 +14,21 @@ use crate::terminal::print_stderr;
 /// The handled signals. Clusters send SIGUSR1 shortly before the time limit of a job.
 const NAMES: [(i32, &str); 3] = [(SIGINT, "SIGINT"), (SIGTERM, "SIGTERM"), (SIGUSR1, "SIGUSR1")];
 
-/// The exit code after a signal: 130 for SIGINT, and 143 for all others, so that a script has one code to check.
+/// The exit code after a signal: 130 for SIGINT, and 143 for all others, so scripts have one code to check.
 pub(crate) fn exit_code(signal: &str) -> u8 {
     if signal == "SIGINT" { 130 } else { 143 }
 }
 
-/// How signals are handled: by exiting, or by interrupting the call that runs.
+/// The handling of signals: a signal exits the program or interrupts the current call.
 #[derive(Clone, Debug)]
 pub(crate) struct SignalHandler {
     interrupt: Interrupt,
-    /// What is printed when a signal interrupts the call; `None` before it starts.
+    /// The message that is printed when a signal interrupts the call; `None` before it starts.
     message: Arc<Mutex<Option<String>>>,
 }
 
 impl SignalHandler {
-    /// From now on, the first signal prints this message and interrupts the call instead of exiting.
+    /// Makes the next signal print this message and interrupt the call instead of exiting.
     pub(crate) fn interrupt_with(&self, message: impl Into<String>) {
         *self.message.lock().unwrap_or_else(PoisonError::into_inner) = Some(message.into());
     }
@@ -69,11 +69,11 @@ impl SignalHandler {
                     print_stderr(format_args!("\n{name} again: exiting now; saved checkpoints are kept"));
                     exit(code);
                 }
-                // Clusters send a warning signal first and SIGTERM later: the run is already stopping.
+                // Clusters send a warning signal first and SIGTERM later, so only SIGINT exits.
                 print_stderr(format_args!("\n{name}: already stopping; press Ctrl-C to exit now"));
                 continue;
             }
-            // Printed first, so that a reader knows what a second signal does.
+            // Printed before the interrupt, so the user knows the effect of a second signal.
             print_stderr(format_args!("\n{name}: {message}; press Ctrl-C to exit now"));
             self.interrupt.request(name);
             exit_after(timeout, name, code);

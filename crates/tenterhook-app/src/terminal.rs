@@ -1,7 +1,7 @@
 //! Printing to standard output and standard error.
 //!
-//! **Invariant.** All text goes through [`tenterhook::printable`] first, so metric names, cells, run names and answers
-//! of servers cannot control the terminal. Colours are added afterwards.
+//! **Invariant.** All text is escaped by [`tenterhook::printable`], so metric names, cells, run names and
+//! responses of servers cannot control the terminal. Colours are added afterwards.
 
 #![allow(clippy::disallowed_methods)] // the only module that prints
 
@@ -21,7 +21,7 @@ const MAX_STDERR_LINE: usize = 2000;
 /// Maximum number of lines of a message on standard error.
 const MAX_STDERR_LINES: usize = 1000;
 
-/// Writing to standard output has failed, and an error was printed.
+/// Whether writing to standard output has failed, and an error was printed.
 static STDOUT_FAILED: AtomicBool = AtomicBool::new(false);
 
 /// Prints text to standard output.
@@ -34,7 +34,7 @@ pub(crate) fn print_data(text: &str) {
     write_stdout(&printable::json(text));
 }
 
-/// Prints text to standard output, and leaves our own escape sequences in it, such as colours.
+/// Prints text to standard output, and keeps our own escape sequences, such as colours.
 pub(crate) fn print_styled(text: &str, own: &[&str]) {
     let (mut shown, mut rest) = (String::new(), text);
     while !rest.is_empty() {
@@ -67,7 +67,7 @@ pub(crate) fn print_stderr(message: impl Display) {
     let _ = writeln!(std::io::stderr(), "{}", bounded(&message.to_string()));
 }
 
-/// Prints panics with [`print_stderr`] from now on, with a backtrace if `RUST_BACKTRACE` is set.
+/// Installs a panic hook that prints with [`print_stderr`], with a backtrace if `RUST_BACKTRACE` is set.
 pub(crate) fn install_panic_hook() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();
@@ -117,7 +117,7 @@ mod tests {
 
     const PANICS: &str = "TENTERHOOK_TEST_PANICS";
 
-    /// Does nothing by itself; the test below runs it in another process.
+    /// Does nothing in a normal test run; the test below runs it in another process.
     #[test]
     fn panic_with_an_untrusted_message() {
         if std::env::var_os(PANICS).is_none() {

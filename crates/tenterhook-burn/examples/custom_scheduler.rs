@@ -29,7 +29,7 @@ struct Valley {
     x: Param<Tensor<1>>,
 }
 
-/// The loss depends on the model alone, so a batch has no data.
+/// The loss depends only on the model, so a batch has no data.
 struct EmptyBatch;
 
 impl BatchData for EmptyBatch {

@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
         model = optimizer.step(0.03, model, gradients);
 
-        // … and the lines that add hooks. The loss stays on the device unless a hook reads it.
+        // … with the lines that add hooks. The loss stays on the device unless a hook reads it.
         let loss = Loss::from(loss);
         let (loss, norm) = (Scalar::new(&loss), Scalar::new(&f64::NAN));
         let verdict = hooks.emit(|now| StepEnd::new(now, loss, norm, 0.03, 0.03))?;

@@ -1,5 +1,5 @@
-//! A GAN with two optimizers and manual optimization: a generator learns to sample from a normal distribution, and a critic
-//! learns to tell its samples from real ones.
+//! A GAN with two optimizers and manual optimization: a generator learns to sample from a normal
+//! distribution, and a critic learns to distinguish its samples from real ones.
 //!
 //! `cargo run -p tenterhook-burn --example gan`
 

@@ -35,7 +35,7 @@ impl BatchData for Points {
         self.at.dims()[0]
     }
 
-    // What hooks see as `cx.batch.tensors`: float tensors.
+    // The float tensors that hooks see as `cx.batch.tensors`.
     fn tensors(&self) -> &dyn TensorSource {
         &self.shown
     }

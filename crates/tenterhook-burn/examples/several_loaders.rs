@@ -31,7 +31,7 @@ impl BurnModule for Mean {
 
     fn training_step(&mut self, batch: &Numbers, cx: &mut BurnCx<'_, Mean>) -> ModuleResult<Step> {
         let loss = (self.value.val() - batch.0.clone()).square().mean();
-        // The module knows the loader, for example to weight its loss.
+        // The module can read the loader's name, for example to weight the loss.
         Ok(if cx.loader_name() == "synthetic" { loss * 0.5 } else { loss }.into())
     }
 }

@@ -1,8 +1,9 @@
 //! Burn's optimizers and their state for each parameter.
 //!
-//! Burn keys the state by random ids and silently starts anew where an id is missing; here the key is the parameter's name.
-//! Burn flattens a state into copies in fresh memory, whose page faults cost more than the copying. The state types of Adam,
-//! `AdamW` and Lion are public, so their tensors are shared instead.
+//! Burn keys the state by random ids and silently resets it if an id is missing; here the key is the
+//! parameter's name. Burn flattens a state into copies in newly allocated memory, whose page faults cost more
+//! than the copying. The state types of Adam, `AdamW` and Lion are public, so their tensors are shared
+//! instead.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -117,7 +118,7 @@ impl Engine for BurnEngine {
     }
 }
 
-/// Keeps the type of the number: Burn refuses to read one type as another.
+/// Keeps the type of the number, because Burn does not convert between number types.
 fn number(scalar: Scalar) -> StateScalar {
     match scalar {
         Scalar::Int(value) => StateScalar::Int(value),
@@ -200,7 +201,7 @@ mod tests {
 
     use super::*;
 
-    /// Compares the state after two steps with what Burn flattens it into.
+    /// Compares the state after two steps with Burn's flattened state.
     #[track_caller]
     fn check(algorithm: impl Into<Algorithm>, shared: bool) {
         let algorithm = algorithm.into();
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_a_state_are_those_that_burn_flattens_it_into() {
+    fn the_parts_of_a_state_equal_burns_flattened_state() {
         check(AdamWConfig::new().build(), true);
         check(AdamWConfig::new().with_amsgrad(true).build(), true);
         check(AdamConfig::new().build(), true);

@@ -8,15 +8,16 @@ use crate::dyn_tensor::DynTensor;
 
 /// Converts a tensor that a hook sees into a Burn tensor.
 ///
-/// The Burn tensor shares its values with the model and is detached from its graph. Burn's tensors cannot be changed through
-/// a clone, so reading it changes nothing. The compiler cannot prevent an observer from drawing from Burn's generator within a
-/// step (`Tensor::random`, `Device::seed`), which changes what the model draws later; `tenter verify-neutral` detects that.
+/// The Burn tensor shares its values with the model and is detached from its graph. Burn's tensors cannot be
+/// changed through a clone, so reading it changes nothing. The compiler cannot prevent an observer from using
+/// Burn's random generator within a step (`Tensor::random`, `Device::seed`), which changes the model's later
+/// random numbers; `tenter verify-neutral` detects that.
 ///
 /// ```
 /// use tenterhook::prelude::*;
 /// use tenterhook_burn::BurnTensor;
 ///
-/// /// Logs how much of its variance the first feature of an activation has.
+/// /// Logs the first feature's share of the variance of an activation.
 /// struct FirstFeature;
 ///
 /// #[hook(writes = ["first_feature"])]

@@ -38,7 +38,7 @@ pub(crate) use with_rank;
 #[derive(Clone, Debug)]
 pub struct DynTensor {
     rank: usize,
-    /// The rank in this type is not that of the tensor.
+    /// The rank in this type is a placeholder, not the rank of the tensor.
     handle: Tensor<1>,
 }
 
@@ -127,8 +127,8 @@ impl DynTensor {
         before.with_values(|before| self.with_values(|after| UpdateNorms::between(before, after)))
     }
 
-    /// Calls back with the values: in place if they are contiguous in this process's memory, otherwise a copy. Burn itself
-    /// copies tensors that are shared, as nearly all are.
+    /// Calls `read` with the values: in place if they are contiguous in this process's memory, otherwise a
+    /// copy. Burn's own method copies shared tensors, which nearly all are.
     fn with_values<T>(&self, read: impl FnOnce(&[f32]) -> T) -> T {
         if let Some(tensor) = self.contiguous().filter(|tensor| tensor.dtype() == BurnDType::F32) {
             return read(&tensor.storage::<f32>()[..tensor.layout().num_elements()]);
@@ -144,7 +144,7 @@ impl DynTensor {
         in_memory.filter(|tensor| tensor.is_contiguous() && tensor.layout().start_offset() == 0)
     }
 
-    /// The tensor as a checkpoint holds it. Memory of this process is copied into a buffer.
+    /// The tensor in the format of checkpoints. Memory of this process is copied into a buffer.
     pub(crate) fn save(self, buffers: &Buffers) -> Result<TensorBytes, BoxError> {
         let Some(tensor) = self.contiguous() else { return bytes(self.into_data()) };
         let dtype = saved_dtype(tensor.dtype())?;
@@ -161,8 +161,8 @@ impl DynTensor {
         })
     }
 
-    /// Changes the values as 32-bit floats: in place if they are contiguous and not shared, otherwise in one copy. During an
-    /// update hook they are shared, so that a failed hook can be undone.
+    /// Changes the values as 32-bit floats: in place if they are contiguous and not shared, otherwise in one
+    /// copy. During an update hook they are shared with the saved gradient, which undoes a failed hook.
     pub(crate) fn edit(self, change: &mut dyn FnMut(&mut [f32])) -> DynTensor {
         with_rank!(self.rank, D => {
             let tensor = self.into_tensor::<D>();

@@ -27,19 +27,20 @@ pub struct Burn<M: BurnModule> {
     evaluated: Option<M>,
     device: Device,
     pub(crate) optimizers: OptimizerSet<BurnEngine>,
-    /// Used instead of the model's `configure_optimizers`.
+    /// Creates the optimizers instead of the model's `configure_optimizers`.
     optimizer_factory: Option<OptimizerFactory>,
 }
 
 type OptimizerFactory = Box<dyn FnMut(Horizon) -> Result<Optimizers, BoxError>>;
 
 impl<M: BurnModule> Burn<M> {
-    /// Moves a model to this device, with autodiff. Parameters that are not initialised yet are initialised here, in the
-    /// model's order.
+    /// Moves a model to this device, with autodiff, and initialises parameters that are not initialised yet,
+    /// in the model's order.
     #[must_use]
     pub fn new(model: M, device: &Device) -> Burn<M> {
         let device = device.clone().autodiff();
-        // Forked, because a moved parameter would be the result of a computation, not a leaf of the graph.
+        // `fork`, because `to_device` would turn a parameter into the result of a computation, not a leaf of
+        // the graph.
         let model = model.fork(&device).train();
         let facts = params::facts(&model);
         let optimizers = OptimizerSet::new(BurnEngine::on(&device));
@@ -76,7 +77,7 @@ impl<M: BurnModule> Burn<M> {
         }
     }
 
-    /// A clone, so that a step can borrow the module as well; it copies handles only.
+    /// Returns a clone, which copies handles only, so a step can also borrow the module.
     fn evaluated(&self) -> M {
         self.evaluated.clone().unwrap_or_else(|| self.valid())
     }
@@ -109,7 +110,7 @@ impl<M: BurnModule> ModelView for Burn<M> {
     }
 }
 
-/// Handlers that the model answers.
+/// Forwards handlers to the model.
 macro_rules! forward {
     ($($handler:ident($argument:ident: $Argument:ty);)*) => {
         $(
@@ -239,7 +240,7 @@ macro_rules! implement_module {
             }
 
             fn optimizer_state(&self) -> ModuleResult<OptimizerState> {
-                // If the model was lost in an update, so was the state of the parameter that was being updated.
+                // If an update lost the model, it also lost the state of the current parameter.
                 self.params.present()?;
                 self.optimizers.snapshot().read(&Buffers::default())
             }
@@ -259,7 +260,8 @@ macro_rules! implement_module {
                 let gradients = wanted.gradients.then(|| gradients::shared(&self.optimizers));
                 Ok(Snapshot::new(move |buffers| {
                     let read = |shared: SharedTensors| shared.read(buffers);
-                    // Optimizers first: training changes their state in place and must copy what is still shared.
+                    // Optimizers are read first: training changes their state in place, and must copy it
+                    // while it is shared.
                     let optimizers = optimizers.map(|shared| shared.read(buffers)).transpose()?.unwrap_or_default();
                     Ok(SnapshotData {
                         optimizers,

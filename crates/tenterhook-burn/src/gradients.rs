@@ -23,8 +23,8 @@ const EPSILON: f64 = 1e-6;
 /// The gradients of one optimizer's parameters.
 pub struct GradientBuffer {
     facts: Vec<ParamInfo>,
-    /// `None` where there is no gradient. Boxed: a tensor takes hundreds of bytes, which empty entries would occupy during
-    /// the whole backward pass.
+    /// `None` if there is no gradient. Boxed, because a tensor takes hundreds of bytes, which empty entries
+    /// would otherwise occupy during the whole backward pass.
     values: Vec<Option<Box<DynTensor>>>,
     /// Without autodiff.
     device: Device,
@@ -36,7 +36,7 @@ impl GradientBuffer {
         GradientBuffer { facts, values, device }
     }
 
-    /// The gradient of one parameter. With `keep` it stays in the buffer as well.
+    /// Takes the gradient of one parameter. With `keep` it also stays in the buffer.
     pub(crate) fn take(&mut self, index: usize, keep: bool) -> Option<DynTensor> {
         let value = if keep { self.values[index].clone() } else { self.values[index].take() };
         value.map(|gradient| *gradient)
@@ -82,7 +82,7 @@ impl GradientsMut for GradientBuffer {
         self.values[index] = self.values[index].take().map(|gradient| Box::new(gradient.scale(factor)));
     }
 
-    /// Does not read the norm: below the limit the factor is 1.
+    /// Does not read the norm from the device: the factor is 1 below the limit.
     fn clip(&mut self, indexes: &[usize], rule: ClipRule) {
         let factor = match rule {
             ClipRule::Value(_) => None,
@@ -146,7 +146,7 @@ impl TensorSource for GradientBuffer {
     fn dtype(&self, index: usize) -> DType {
         self.facts[index].dtype
     }
-    /// Zeros where there is no gradient, as the optimizer treats it.
+    /// Zeros if there is no gradient.
     fn read(&self, index: usize) -> Vec<f32> {
         let zeros = || vec![0.0; self.facts[index].shape.iter().product()];
         self.values[index].as_deref().map_or_else(zeros, DynTensor::to_vec)
@@ -208,7 +208,7 @@ impl ModuleVisitor for Add<'_> {
         let found = self.to.gradient_of(self.index);
         self.index += 1;
         let Some((buffer, index)) = found else { return };
-        // Burn panics when a tensor without autodiff is asked for its gradient.
+        // Burn panics on requests for the gradient of a tensor without autodiff.
         if !param.is_require_grad() {
             return;
         }

@@ -33,12 +33,12 @@ pub trait HookPoints {
     /// Reports an activation. It is computed only if a hook wants this point.
     fn point_with<const D: usize>(&mut self, name: impl Display, activation: impl FnOnce() -> Tensor<D>);
 
-    /// Gives an output of a validation, test or prediction step, such as its logits, to the hooks that receive the end of the
-    /// batch. It is computed only if there is such a hook; in training never.
+    /// Shows an output of a validation, test or prediction step, such as its logits, to the hooks that
+    /// receive the end of the batch. It is computed only if there is such a hook, and never in training.
     #[inline]
     fn output_with<const D: usize>(&mut self, _name: &str, _output: impl FnOnce() -> Tensor<D>) {}
 
-    /// The same for a tensor that exists already.
+    /// Like [`output_with`](HookPoints::output_with), for an existing tensor.
     #[inline]
     fn output<const D: usize>(&mut self, name: &str, output: &Tensor<D>) {
         self.output_with(name, || output.clone());
@@ -47,8 +47,8 @@ pub trait HookPoints {
     /// Prefixes the names of all points inside with this one and a dot.
     fn scope<R>(&mut self, name: impl Display, inside: impl FnOnce(&mut Self) -> R) -> R;
 
-    /// Reports an activation. Without forward hooks this costs a branch and the name is not formatted; with hooks that do not
-    /// want this point, it costs the name.
+    /// Reports an activation. Without forward hooks this costs a branch; with hooks that do not want this
+    /// point, it also formats the name.
     #[inline]
     fn point<const D: usize>(&mut self, name: impl Display, activation: &Tensor<D>) {
         self.point_with(name, || activation.clone());

@@ -1,23 +1,26 @@
 //! The Burn engine: turns a Burn model into a module for tenterhook's trainer.
 //!
-//! Implement [`BurnModule`] for the type that derives Burn's `Module`, and pass [`Burn::new`] to `Trainer::fit`. Only this crate
-//! and the built-in tasks depend on Burn, so Burn's breaking changes are dealt with here.
+//! Implement [`BurnModule`] for the type that derives Burn's `Module`, and pass [`Burn::new`] to
+//! `Trainer::fit`. Only this crate and the built-in tasks depend on Burn, so Burn's breaking changes are
+//! absorbed here.
 //!
 //! How it works:
 //!
 //! - Models stay plain Burn modules. `Burn<M>` holds the model with gradients, optimizers and schedules, and derefs to the model.
-//! - Burn's tensors have their rank in their type. One list holds parameters of all ranks, so the rank is a field and becomes a
-//!   constant again by a `match` over 1 to 8 (`with_rank!`).
-//! - Burn's `ModuleOptimizer` keys its state by random parameter ids and silently starts anew where one is missing. `update` calls
-//!   Burn's algorithms per parameter; [`tenterhook::optim`] keeps their state by name, and incomplete state is an error.
+//! - Burn's tensors have their rank in their type. One list holds parameters of all ranks, so the rank is a
+//!   field; a `match` over 1 to 8 (`with_rank!`) turns it into a constant again.
+//! - Burn's `ModuleOptimizer` keys its state by random parameter ids and silently resets the state of a
+//!   missing id. `update` calls Burn's algorithms per parameter; [`tenterhook::optim`] keeps their state by
+//!   name, and incomplete state is an error.
 //! - Evaluation runs on `model.valid()`: no graph, no dropout.
 //! - `Burn::new` initialises parameters in the model's order. Burn initialises them at first use, so the random values would
 //!   depend on the first reader.
 //! - flex has one random generator per process that can be seeded but not saved, so it is seeded before every step.
-//! - A training step returns the loss, `backward` divides it and computes gradients, then it is detached. A loss in this process's
-//!   memory is read at once; others stay on the device until they are read.
+//! - A training step returns the loss; `backward` divides it and computes gradients; then the loss is
+//!   detached. A loss in this process's memory is read immediately; others stay on the device until a hook
+//!   reads them.
 
-// Printing is done in one place of the app, which escapes untrusted text.
+// Only the app prints, in one place that escapes untrusted text.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod algorithm;

@@ -11,7 +11,7 @@ use crate::engine::Burn;
 /// The context of a module's steps and handlers.
 pub type BurnCx<'a, M> = Cx<'a, Burn<M>>;
 
-/// The result of a training step: a loss to train on, which `loss.into()` makes, or none.
+/// The result of a training step: a loss (`loss.into()`), or none.
 pub type Step = StepOutput<Tensor<1>>;
 
 macro_rules! define_burn_module {
@@ -59,7 +59,7 @@ macro_rules! define_burn_module {
                 Err("this module has no test_step".into())
             }
 
-            /// Predicts a batch.
+            /// Computes the predictions for a batch.
             fn predict_step(
                 &self,
                 _batch: &Self::Batch,
@@ -69,13 +69,13 @@ macro_rules! define_burn_module {
             }
 
             /// The optimizers and schedules, for a training of this length. Not called if
-            /// [`Burn::with_optimizers`] gives them.
+            /// [`Burn::with_optimizers`] sets them.
             fn configure_optimizers(&mut self, _horizon: Horizon) -> Result<Optimizers, BoxError> {
                 Err("this module has no configure_optimizers, and Burn::with_optimizers was not called".into())
             }
 
-            /// The metrics that it logs, if they are known. Hooks that monitor others are then refused before
-            /// training.
+            /// The metrics that the model logs, if they are known. Hooks that monitor other metrics are then
+            /// refused before training.
             fn metrics(&self) -> Option<Vec<DeclaredMetric>> {
                 None
             }

@@ -57,13 +57,13 @@ pub(crate) fn tensors<M: Module>(model: &M) -> Vec<DynTensor> {
 
 /// A model whose parameters can be read by name.
 pub(crate) struct ModelParams<M> {
-    /// `None` during an optimizer step, and for good after a step that panicked.
+    /// `None` during an optimizer step, and permanently after a step that panicked.
     pub(crate) model: Option<M>,
     pub(crate) facts: Vec<ParamInfo>,
-    /// The parameters, shared, from the first read on: finding one means visiting the whole model. Dropped before anything
-    /// can change, so that it is never stale and an update finds no second owner.
+    /// The shared parameters, cached at the first read, because each lookup would visit the whole model.
+    /// Dropped before every change, so the cache is never stale and an update finds no second owner.
     cached: OnceCell<Vec<DynTensor>>,
-    /// By parameter index: the subscription to its next update.
+    /// The tracked next update of each parameter, by index.
     pub(crate) followed: RefCell<Vec<Option<PendingUpdate>>>,
 }
 
@@ -74,13 +74,13 @@ impl<M> ModelParams<M> {
         ModelParams { model: Some(model), facts, cached: OnceCell::new(), followed: RefCell::default() }
     }
 
-    /// The model, to be changed.
+    /// The model for a change; clears the cache.
     pub(crate) fn changing(&mut self) -> &mut Option<M> {
         self.cached.take();
         &mut self.model
     }
 
-    /// The model, or an error if it was lost: then nothing may be saved.
+    /// The model, or an error if it was lost, in which case nothing may be saved.
     pub(crate) fn present(&self) -> Result<&M, BoxError> {
         self.model.as_ref().ok_or_else(|| LOST.into())
     }
@@ -129,7 +129,7 @@ impl<M: Module> TensorSource for ModelParams<M> {
     fn track_update(&self, index: usize) -> Option<PendingUpdate> {
         let mut followed = self.followed.borrow_mut();
         followed.resize(self.facts.len(), None);
-        // All who follow it until then share one subscription.
+        // All hooks that track the next update share one entry.
         Some(followed.get_mut(index)?.get_or_insert_default().clone())
     }
     fn native(&self, index: usize) -> Option<Box<dyn Any + Send>> {

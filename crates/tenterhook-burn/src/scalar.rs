@@ -7,7 +7,7 @@ use tenterhook::tensor::ReadScalar;
 use crate::dyn_tensor::DynTensor;
 use crate::gradients::norm;
 
-/// A number that may be on the device still, with the graph that computed it.
+/// A number that may still be on the device, with the graph that computed it.
 #[derive(Clone, Debug)]
 pub struct Loss(Inner);
 
@@ -16,7 +16,7 @@ pub struct Loss(Inner);
 enum Inner {
     Lazy(Tensor<1>),
     Known(f64),
-    /// The norm over all these tensors, not computed yet.
+    /// The norm over all these tensors, computed on demand.
     NormOf(Vec<DynTensor>),
 }
 
@@ -29,12 +29,12 @@ impl Loss {
         Loss(Inner::Known(value))
     }
 
-    /// The norm over all these tensors. It is computed when it is read, which most runs never do.
+    /// The norm over all these tensors. It is computed only when it is read, which most runs never do.
     pub(crate) fn norm_of(tensors: Vec<DynTensor>) -> Loss {
         Loss(Inner::NormOf(tensors))
     }
 
-    /// The tensor, if this is one.
+    /// The tensor, if there is one.
     pub(crate) fn tensor(&self) -> Option<&Tensor<1>> {
         match &self.0 {
             Inner::Lazy(tensor) => Some(tensor),
@@ -42,8 +42,8 @@ impl Loss {
         }
     }
 
-    /// Drops the graph, which would keep every activation of its step alive. A number in this process's memory is read at
-    /// once.
+    /// Drops the graph, which would keep every activation of its step alive. A number in this process's
+    /// memory is read immediately.
     pub(crate) fn detached(self) -> Loss {
         match self.0 {
             Inner::Lazy(tensor) => {
@@ -69,7 +69,7 @@ impl From<Tensor<1>> for Loss {
 }
 
 impl ReadScalar for Loss {
-    /// NaN if the device cannot deliver it, so that checks of the loss fail too.
+    /// NaN if the device cannot deliver it, so checks of the loss fail too.
     fn read(&self) -> f64 {
         match &self.0 {
             Inner::Lazy(tensor) => in_memory(tensor)
@@ -86,7 +86,7 @@ impl ReadScalar for Loss {
         }
     }
 
-    /// In one transfer.
+    /// Reads all numbers in one transfer.
     fn read_all(scalars: &[&Loss]) -> Vec<f64> {
         let lazy: Option<Vec<_>> = scalars.iter().map(|scalar| scalar.tensor().cloned()).collect();
         match lazy {

@@ -6,7 +6,7 @@ use tenterhook::{BoxError, DType};
 
 macro_rules! dtypes {
     ($($name:ident)*) => {
-        /// The element type under tenterhook's name, if checkpoints can hold it.
+        /// Tenterhook's element type, if checkpoints support it.
         pub(crate) fn from_burn(dtype: BurnDType) -> Option<DType> {
             match dtype {
                 $(BurnDType::$name => Some(DType::$name),)*
@@ -15,7 +15,7 @@ macro_rules! dtypes {
             }
         }
 
-        /// The element type under Burn's name, if Burn has it.
+        /// Burn's element type, if Burn supports it.
         pub(crate) fn to_burn(dtype: DType) -> Option<BurnDType> {
             match dtype {
                 $(DType::$name => Some(BurnDType::$name),)*
@@ -41,14 +41,14 @@ pub(crate) fn loaded_dtype(dtype: DType) -> Result<BurnDType, BoxError> {
     to_burn(dtype).ok_or_else(|| format!("tensors of type {dtype:?} cannot be loaded").into())
 }
 
-/// The tensor as a checkpoint holds it, in the same memory.
+/// The tensor in the format of checkpoints, without a copy.
 pub(crate) fn bytes(data: TensorData) -> Result<TensorBytes, BoxError> {
     let dtype = saved_dtype(data.dtype())?;
     let (bytes, shape, _) = data.into_parts();
     Ok(TensorBytes { dtype, shape: shape.iter().copied().collect(), bytes: Bytes::owned_by(bytes) })
 }
 
-/// A copy of the tensor as Burn holds it.
+/// A copy of the tensor in Burn's format.
 pub(crate) fn data(tensor: &TensorBytes) -> Result<TensorData, BoxError> {
     let bytes = burn::tensor::Bytes::from_bytes_vec(tensor.bytes.to_vec());
     Ok(TensorData::from_bytes(bytes, tensor.shape.clone(), loaded_dtype(tensor.dtype)?))

@@ -10,8 +10,8 @@ use tenterhook::tensor::PendingUpdate;
 use crate::algorithm::BurnEngine;
 use crate::dyn_tensor::DynTensor;
 
-/// Updates the parameters of one optimizer, and consumes their gradients unless `keep` is set. TrackedUpdate parameters are
-/// compared with their old values.
+/// Updates the parameters of one optimizer, and consumes their gradients unless `keep` is set. Tracked
+/// parameters are compared with their old values.
 pub(crate) fn step<M: Module>(
     model: M,
     optimizers: &mut OptimizerSet<BurnEngine>,
@@ -22,7 +22,7 @@ pub(crate) fn step<M: Module>(
     model.map(&mut Apply { parameter: 0, optimizer, optimizers, keep, followed })
 }
 
-/// Reports the change of a followed parameter, with the time that computing it took.
+/// Reports the change of a tracked parameter, and the time of computing it.
 fn report(change: PendingUpdate, before: &DynTensor, after: &DynTensor) {
     let start = Instant::now();
     let measured = after.change_since(before);

@@ -11,12 +11,12 @@ use crate::dyn_tensor::DynTensor;
 use crate::params::{ModelParams, tensors};
 use crate::tensor_data::{data, loaded_dtype};
 
-/// Tensors by name, shared with the model: nothing is copied until [`read`](SharedTensors::read). Training that changes a
-/// shared tensor makes a new one.
+/// Tensors by name, shared with the model: nothing is copied until [`read`](SharedTensors::read). Training
+/// replaces a shared tensor instead of changing it.
 pub(crate) struct SharedTensors(pub(crate) Vec<(String, DynTensor)>);
 
 impl SharedTensors {
-    /// Copies the values, and drops each tensor right after.
+    /// Copies the values, and drops each tensor immediately afterwards.
     pub(crate) fn read(self, buffers: &Buffers) -> ModuleResult<TensorMap> {
         self.0.into_iter().map(|(name, tensor)| Ok((name, tensor.save(buffers)?))).collect()
     }
@@ -55,7 +55,7 @@ fn report<M>(params: &ModelParams<M>, weights: &TensorMap) -> LoadReport {
     let shapes = params.facts.iter().map(|facts| (facts.name.as_str(), facts.shape.as_slice()));
     let mut report = LoadReport::of(shapes, weights);
     for (name, tensor) in weights.iter() {
-        // The model's own type may differ, as long as Burn can read this one.
+        // The model's element type may differ, as long as Burn can read this one.
         if let (Err(error), Some(at)) =
             (loaded_dtype(tensor.dtype), report.loaded.iter().position(|loaded| loaded == name))
         {

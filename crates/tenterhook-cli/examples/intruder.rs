@@ -1,8 +1,9 @@
 //! An observer that changes training by mistake, and how `verify-neutral` finds it.
 //!
-//! Both hooks of the configuration below log one random unit of a layer in every step. One draws random numbers from its
-//! own stream, the other from the engine's generator. The dropout of the model uses that generator, too, so it drops
-//! other units, and training ends with other weights. Nothing fails and no number looks wrong; only a comparison shows it.
+//! Both hooks of the configuration below log one random unit of a layer in every step. One draws random
+//! numbers from its own stream, the other from the engine's generator. The dropout of the model uses that
+//! generator too, so it drops other units, and training ends with other weights. Nothing fails and no number
+//! looks wrong; only a comparison detects it.
 //!
 //! ```text
 //! cargo run -p tenterhook-cli --example intruder
@@ -73,7 +74,7 @@ impl Peek {
     /// A number from 0 to 1.
     fn draw(&self, cx: &Activation) -> f64 {
         match self.from {
-            // Right: a stream of this hook alone, seeded by the run's seed and its name, and saved in checkpoints.
+            // Right: this hook's own stream, seeded by the run's seed and its name, and saved in checkpoints.
             From::OwnStream => cx.rng().uniform(),
             // Wrong: this advances the generator that the model uses for its dropout. The trainer reseeds it before each step,
             // but a forward hook runs during the step.

@@ -1,6 +1,6 @@
 //! The `tenter` program: the built-in tasks behind the command line of [`tenterhook_app::App`].
 
-// Only one place prints, which makes untrusted text harmless.
+// Only the app prints, in one place that escapes untrusted text.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 use std::process::ExitCode;
@@ -10,8 +10,8 @@ use tenterhook_app::App;
 use tenterhook_tasks::digits::Digits;
 use tenterhook_tasks::text::Text;
 
-// Burn makes and drops many large tensors in every step; the system's allocator returns their memory
-// to the kernel each time and pays for it in page faults.
+// Burn allocates and frees many large tensors in every step; the system allocator returns their memory to the
+// kernel each time, which causes page faults.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,21 +1,21 @@
-//! What hooks cost: how often each is called, how long that takes, and what it reads from the engine.
+//! The costs of hooks: number and time of their calls, and values read from the engine.
 //!
-//! Every call is counted. Of an event that comes once per batch or more often, the first thousand deliveries
-//! are timed, and then one in sixteen at random, which stands for those that it was chosen from. All other
-//! events are always timed. So are the first thousand calls behind a gate such as `every`: they are rare, and
-//! sampling deliveries would miss most of them.
+//! Every call is counted. For events that occur once per batch or more often, the first thousand deliveries
+//! are timed, then a random sample of one in sixteen, weighted accordingly. All other events are always
+//! timed. The first thousand calls behind a gate such as `every` are also timed: they are rare, and a sample
+//! of deliveries would miss most of them.
 
 use std::time::Duration;
 
 use crate::roster::HookKind;
 
-/// The number of deliveries of an event, and of calls behind a gate, that are all timed.
+/// All deliveries of an event, and all calls behind a gate, are timed up to this number.
 pub(crate) const ALL_TIMED: u32 = 1000;
 
 /// The cost of a hook, in total or at one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// The number of calls. Events that a gate withheld are no calls.
+    /// The number of calls. An event that a gate withheld does not count as a call.
     pub calls: u64,
     /// The total time; an estimate if not every call was timed.
     pub total: Duration,
@@ -44,7 +44,7 @@ pub struct HookCost {
     pub failures: u32,
     /// The cost of all calls.
     pub cost: Cost,
-    /// What the hook read from the engine.
+    /// The values that the hook read from the engine.
     pub read: ReadCounts,
     /// The cost by event, named by its handler, in the order of the table of events; `update` comes last.
     pub by_event: Vec<(&'static str, Cost)>,
@@ -64,11 +64,11 @@ pub struct ReadCounts {
 pub struct Budget {
     /// From 0 to 1.
     pub share: f64,
-    /// What happens if the hook takes more.
+    /// The action if the hook exceeds it.
     pub over: OverBudget,
 }
 
-/// What happens to a hook that exceeds its budget.
+/// The action for a hook that exceeds its budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -93,7 +93,7 @@ pub struct BudgetOverrun {
     pub disabled: bool,
 }
 
-/// Buckets per power of two, so that a duration is known within an eighth.
+/// Buckets per power of two; they determine a duration within an eighth.
 const FINE: u32 = 4;
 /// Up to 2^40 nanoseconds, about 18 minutes. Longer durations are counted in the last bucket.
 const BUCKETS: usize = 40 * FINE as usize;
@@ -106,10 +106,10 @@ pub(crate) struct Tally {
     estimated: bool,
     /// The number of the call that was timed last, and its time.
     last: (u64, u64),
-    /// The part of the total within training steps that are over, and the total when the current steps began.
+    /// The part of the total within finished training steps, and the total when the current steps began.
     in_steps: u64,
     since: u64,
-    /// Variance of the total, as far as it is an estimate.
+    /// Variance of the estimated part of the total.
     variance: f64,
     histogram: [u64; BUCKETS],
 }
@@ -130,7 +130,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Adds the time of the call of this number, which stands for `weight` calls.
+    /// Adds the time of the call with this number, which stands for `weight` calls.
     pub(crate) fn time_call(&mut self, call: u64, nanos: u64, weight: u64) {
         self.add(nanos, weight);
         self.longest = self.longest.max(nanos);
@@ -138,7 +138,7 @@ impl Tally {
         self.histogram[bucket(nanos)] += weight;
     }
 
-    /// Adds time without a call. It stands for `weight` times as much.
+    /// Adds time, multiplied by `weight`, without counting a call.
     pub(crate) fn add(&mut self, nanos: u64, weight: u64) {
         if weight > 1 && nanos > 0 {
             self.estimated = true;
@@ -148,7 +148,8 @@ impl Tally {
         self.total = self.total.saturating_add(nanos.saturating_mul(weight));
     }
 
-    /// Adds time to the call of this number. Calls are numbered from 1; 0 is a hook that was never called.
+    /// Adds time to the call with this number. Calls are numbered from 1; 0 means that the hook was never
+    /// called.
     pub(crate) fn extend_call(&mut self, call: u64, nanos: u64) {
         let before = match self.last {
             (timed, before) if timed == call && call > 0 => {
@@ -256,7 +257,7 @@ mod tests {
     fn a_sampled_call_counts_with_its_weight() {
         let mut tally = Tally::default();
         tally.time_call(1, 100, 1);
-        assert!(!tally.cost(1, false).estimated, "each stands for itself");
+        assert!(!tally.cost(1, false).estimated, "each has weight 1");
         tally.time_call(2, 1000, 99);
         let cost = tally.cost(100, false);
         assert!(cost.estimated);
@@ -279,7 +280,7 @@ mod tests {
         assert_eq!(tally.histogram.iter().sum::<u64>(), 4, "a call that was not timed itself");
         let mut elsewhere = Tally::default();
         elsewhere.extend_call(0, 10);
-        assert_eq!(elsewhere.cost(0, false).total, Duration::from_nanos(10), "there was no call here");
+        assert_eq!(elsewhere.cost(0, false).total, Duration::from_nanos(10), "time without a call");
     }
 
     #[test]

@@ -20,7 +20,7 @@ impl AnyHook {
         AnyHook { hook: Box::new(hook), spec }
     }
 
-    /// Loads the hook's state from a checkpoint outside of a run, to check it.
+    /// Loads the hook's state from a checkpoint to check it, outside of a run.
     pub fn load_state(&mut self, state: &State) -> HookResult {
         self.hook.load_state_dict(state)
     }
@@ -58,7 +58,7 @@ impl AnyHook {
     }
 }
 
-/// A hook of unknown type, as a wrapper holds it.
+/// A boxed hook is itself a hook, so wrappers can hold one.
 impl Hook for Box<dyn Hook> {
     fn spec(&self) -> HookSpec {
         (**self).spec()

@@ -1,7 +1,7 @@
 //! Backtraces of failures.
 //!
-//! When a panic is caught its stack is gone. Therefore a panic hook captures the backtrace, but only in
-//! threads that called [`capture`]. Then it calls the panic hook that was installed before.
+//! The stack of a panic no longer exists when the panic is caught. Therefore a panic hook captures the
+//! backtrace, but only in threads that called [`capture`]. Then it calls the previously installed panic hook.
 
 use std::backtrace::Backtrace;
 use std::cell::{Cell, RefCell};
@@ -37,7 +37,7 @@ impl fmt::Display for FailureTrace {
     }
 }
 
-/// While it exists, its thread captures the backtrace of its last panic.
+/// A guard. While it exists, its thread captures the backtrace of its last panic.
 #[derive(Debug)]
 pub struct CaptureGuard(PhantomData<*const ()>);
 
@@ -51,7 +51,7 @@ pub fn capture() -> CaptureGuard {
             std::panic::set_hook(Box::new(move |panic| {
                 if is_capturing() {
                     let taken = Box::new(FailureTrace::Captured(Backtrace::force_capture()));
-                    // The thread-local is gone in a thread that is ending.
+                    // The thread-local no longer exists in a thread that is ending.
                     let _ = LAST.try_with(|last| last.replace(Some(taken)));
                 }
                 before(panic);
@@ -82,7 +82,7 @@ pub fn inherit() -> impl FnOnce() -> Option<CaptureGuard> + Send {
 }
 
 /// The panic of a worker thread, as an error for the thread that started it. A hook that returns it is
-/// treated as if it had panicked itself.
+/// treated as a hook that panicked.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub struct PanicError {
@@ -97,7 +97,7 @@ impl PanicError {
     }
 }
 
-/// Changes the message of an error. A [`PanicError`] stays one.
+/// Changes the message of an error. A [`PanicError`] remains a [`PanicError`].
 #[must_use]
 pub fn map_message(error: BoxError, words: impl FnOnce(&dyn fmt::Display) -> String) -> BoxError {
     match error.downcast::<PanicError>() {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_with_a_backtrace_of_its_own_keeps_it() {
+    fn an_error_keeps_its_own_backtrace() {
         #[derive(thiserror::Error)]
         #[error("no")]
         struct Telling;
@@ -202,6 +202,6 @@ mod tests {
         let _guard = capture();
         assert_eq!(of_error(&Telling.into()).expect("kept").to_string(), "   0: where_it_began");
         let taken = of_error(&"plain".into()).expect("kept").to_string();
-        assert!(taken.contains("an_error_with_a_backtrace_of_its_own_keeps_it"), "{taken}");
+        assert!(taken.contains("an_error_keeps_its_own_backtrace"), "{taken}");
     }
 }

@@ -73,7 +73,7 @@ impl<T: BlackboardValue> DynValue for T {
 
 enum Stored {
     Live(Box<dyn DynValue>),
-    /// Read from a checkpoint; converted whenever it is read, since its type is known only then.
+    /// Loaded from a checkpoint. Its type is not known before it is read, so every read converts it.
     Restored(Value),
 }
 
@@ -143,8 +143,8 @@ impl Blackboard {
         self.entries.borrow().get(name).is_some_and(|entry| entry.protected)
     }
 
-    /// The keys whose values were put by the module, a controller or an update hook, so that no observer can
-    /// take them. A checkpoint saves them.
+    /// The keys whose values the module, a controller or an update hook put, which no observer can take. A
+    /// checkpoint saves them.
     #[must_use]
     pub fn protected_keys(&self) -> BTreeSet<String> {
         let entries = self.entries.borrow();
@@ -196,14 +196,15 @@ pub struct BlackboardView<'a> {
 
 impl<'a> BlackboardView<'a> {
     /// Puts a value, and replaces an earlier one. An observer cannot replace a value of the module, a
-    /// controller or an update hook, since these decide by it: the attempt is ignored, with one warning.
+    /// controller or an update hook, since such values steer training: the attempt is ignored with one
+    /// warning.
     pub fn put<T: BlackboardValue>(self, key: Key<T>, value: T) {
         let name = key.name;
         if !self.is_refused(name) {
             self.board().put_entry(key, value, !self.shared.is_observing());
         } else if self.board().warned.borrow_mut().insert(name.to_owned()) {
             self.shared.say(format!(
-                "`{name}` on the board is the module's, a controller's or an update hook's, so what this observer puts there is left out"
+                "`{name}` on the blackboard belongs to the module, a controller or an update hook, so the value of this observer is ignored"
             ));
         }
     }
@@ -280,12 +281,12 @@ mod tests {
         for _ in 0..2 {
             by(observer).put(BEST, 0.1);
         }
-        assert_eq!(by(controller).get(BEST), Some(0.5), "nor replaces it");
-        assert_eq!(run.messages.borrow().len(), 1, "which is said once");
+        assert_eq!(by(controller).get(BEST), Some(0.5), "an observer does not replace it");
+        assert_eq!(run.messages.borrow().len(), 1, "with one warning");
         let resumed = shared();
         resumed.board.restore(run.board.to_json().expect("it serialises"), run.board.taken());
         resumed.board.protect_keys(&run.board.protected_keys());
-        assert_eq!(BlackboardView { shared: &resumed }.take(BEST), None, "nor after a resume");
+        assert_eq!(BlackboardView { shared: &resumed }.take(BEST), None, "also not after a resume");
         assert_eq!(by(controller).take(BEST), Some(0.5));
         by(observer).put(BEST, 0.25);
         assert_eq!(by(observer).take(BEST), Some(0.25));

@@ -12,7 +12,7 @@ use crate::flow::Decision;
 use crate::hook::{EventResult, Hook, HookResult, event_result};
 use crate::spec::HookSpec;
 
-/// What a handler returns on success: nothing in an observer, a [`Decision`] in a controller.
+/// The success value of a handler: nothing in an observer, a [`Decision`] in a controller.
 pub trait HandlerValue: Into<Decision> + sealed::Sealed {
     /// The spec of a hook of this kind and name.
     #[doc(hidden)]
@@ -37,7 +37,7 @@ impl HandlerValue for Decision {
     }
 }
 
-/// What a closure may return.
+/// A return type of closures.
 pub trait ClosureReturn {
     /// The value on success.
     type HandlerValue: HandlerValue;

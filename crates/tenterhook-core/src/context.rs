@@ -59,7 +59,7 @@ macro_rules! contexts {
             #[doc(hidden)]
             pub const FIELDS: &'static [&'static str] = &["run_cx", $(stringify!($field)),*];
 
-            /// Makes the context of its fields, in this order.
+            /// Makes the context from its fields, in this order.
             #[allow(clippy::too_many_arguments)]
             #[must_use]
             pub fn new(run_cx: RunContext<'a>, $($field: $Field),*) -> $Event<'a> {
@@ -80,7 +80,7 @@ contexts! {
     Setup: {
         /// The call that begins.
         stage: Stage,
-        /// The full configuration, resolved.
+        /// The full, resolved configuration.
         config: &'a Value,
     }
     Teardown: {
@@ -90,7 +90,7 @@ contexts! {
         outcome: &'a Outcome,
     }
     FitStart, TrainStart: {
-        /// The full configuration, resolved.
+        /// The full, resolved configuration.
         config: &'a Value,
     }
     FitEnd, TrainEnd: {
@@ -231,8 +231,8 @@ contexts! {
         /// The checkpoint's score in the metric that its checkpoint hook monitors, if it was the best at the
         /// save.
         best_score: Option<f64>,
-        /// The event may have been delivered before: the process that saved the checkpoint was killed, or no
-        /// run directory shows that it ended cleanly.
+        /// Whether the event may have been delivered before: the process that saved the checkpoint was
+        /// killed, or no run directory shows that it ended cleanly.
         again: bool,
     }
     CheckpointLoaded: {
@@ -246,7 +246,7 @@ contexts! {
     Log: {
         /// The loop in which the metrics were logged.
         of: Phase,
-        /// The metrics are those of a whole epoch, or of the end of training.
+        /// Whether the metrics are those of a whole epoch, or of the end of training.
         epoch_end: bool,
         /// The time of the line, in seconds since the run began.
         time: f64,
@@ -282,7 +282,7 @@ contexts! {
 #[macro_export]
 macro_rules! context {
     ($Event:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
-        // A tuple rather than a block, so that temporaries live as long as in a struct literal.
+        // A tuple, because temporaries in a block would be dropped too early.
         (
             const { $crate::context::check_fields($crate::$Event::FIELDS, &[$(stringify!($field)),*]) },
             $crate::$Event::new($($crate::context!(@value $field $($value)?)),*),
@@ -335,7 +335,7 @@ impl Activation<'_> {
 }
 
 impl CheckpointSaved<'_> {
-    /// A metric at the save, if its value is of the checkpoint's step and so of its weights.
+    /// A metric at the save, if its value was computed at the checkpoint's step, and so with its weights.
     #[must_use]
     pub fn fresh_metric(&self, name: &str) -> Option<f64> {
         let is_fresh = self.saved_metric_steps.get(name) == Some(&self.saved_step);

@@ -1,8 +1,9 @@
-//! Statistics of what a hook handed to a worker thread.
+//! Statistics of the items that a hook handed to a worker thread.
 
 use std::time::Duration;
 
-/// How much a hook handed to a worker thread, what became of it, and what that cost the training thread.
+/// The items that a hook handed to a worker thread, their outcomes, and the time that the training thread
+/// waited for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryStats {
     /// Items that were handed over.
@@ -11,12 +12,12 @@ pub struct DeliveryStats {
     pub delivered: u64,
     /// Items whose delivery failed.
     pub failed: u64,
-    /// Items that were dropped in favour of newer ones because the queue was full.
+    /// Items that were dropped for newer ones because the queue was full.
     pub dropped: u64,
-    /// Items that were still waiting when the time to finish was over.
+    /// Items that were still queued when the time to finish was over.
     pub lost: u64,
     /// How long training waited for room in the queue.
     pub waited: Duration,
-    /// How long the end of the run waited for the rest.
+    /// How long the end of the run waited for the remaining items.
     pub flushed: Duration,
 }

@@ -5,7 +5,8 @@ use std::path::{Component, Path, PathBuf};
 
 /// Something that a hook does outside of the run directory. A hook declares it with
 /// [`HookSpec::effect`](crate::HookSpec::effect), and the program lists all effects before it runs an
-/// untrusted configuration. An effect contains no secrets: an address is given by the variable that holds it.
+/// untrusted configuration. An effect contains no secrets: it names the environment variable that holds a
+/// secret address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Effect {
@@ -67,7 +68,7 @@ impl fmt::Display for Effect {
 /// The permission to act outside of the run directory, such as to run a command or to send a request.
 ///
 /// Only [`RunInfo::effect_permit`](crate::RunInfo::effect_permit) returns one, and none in a dry run.
-/// Functions that run commands or send requests take one as an argument, so that no hook can forget to ask.
+/// Functions that run commands or send requests take one as an argument, so no hook can skip the check.
 #[derive(Clone, Copy, Debug)]
 pub struct EffectPermit(pub(crate) ());
 

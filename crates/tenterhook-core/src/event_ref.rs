@@ -5,7 +5,7 @@ use crate::context::*;
 use crate::event::Event;
 use crate::run_context::{Batch, RunContext};
 
-/// What all contexts have in common.
+/// The common interface of all contexts.
 pub trait Context {
     /// The event of this context.
     const EVENT: Event;

@@ -33,7 +33,7 @@ macro_rules! select_handlers {
     ($receiver:ident $then:ident [$($found:ident)*]) => {
         $then! { $($found)* }
     };
-    // These handlers take arguments of their own and are written by hand.
+    // These handlers take other arguments, so they are handwritten.
     (@row $receiver:ident $then:ident $found:tt setup $sources:tt $($rest:tt)*) => {
         $crate::select_handlers! { $receiver $then $found $($rest)* }
     };

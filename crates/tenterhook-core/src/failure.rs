@@ -1,4 +1,4 @@
-//! Failures, and the policies that judge them.
+//! Failures, and the policies that decide what they do to the run.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ use crate::progress::epoch_label;
 /// Any error that a hook or module returns.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a hook's error does to the run.
+/// The effect of a hook's error on the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -33,7 +33,7 @@ impl std::fmt::Display for OnError {
 /// A hook's failure policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// What an error does to the run.
+    /// The effect of an error on the run.
     pub on_error: OnError,
     /// The number of failures after which `disable` disables the hook.
     pub max_failures: u32,
@@ -86,9 +86,9 @@ impl std::fmt::Display for Origin {
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct Failure {
-    /// What failed.
+    /// The origin of the failure.
     pub origin: Origin,
-    /// The event or action it happened in, such as `on_train_batch_end` or `training_step`.
+    /// The event or action in which it happened, such as `on_train_batch_end` or `training_step`.
     pub place: &'static str,
     /// The epoch, from 0.
     pub epoch: u64,
@@ -131,7 +131,7 @@ pub struct Contained {
     pub afterwards: bool,
 }
 
-/// Returns the error, or a substitute if its `Display` panics, so that it can be reported safely.
+/// Returns the error, or a substitute if its `Display` panics, for safe reporting.
 #[must_use]
 pub fn ensure_displayable(error: BoxError) -> BoxError {
     match catch_unwind(AssertUnwindSafe(|| error.to_string())) {

@@ -23,8 +23,8 @@ pub enum Flow {
     SkipBatch,
     /// End the epoch: immediately if decided at `on_train_batch_start`, otherwise after the batch.
     EndEpoch,
-    /// Stop training: finish the batch, validate, end the epoch, then stop, once `min_epochs` and `min_steps`
-    /// are reached.
+    /// Stop training once `min_epochs` and `min_steps` are reached: finish the batch, validate, end the
+    /// epoch.
     Stop {
         /// The reason, for the run's summary.
         reason: String,
@@ -58,13 +58,13 @@ pub enum Request {
     /// Run a validation after this batch.
     Validate,
     /// Replace the module's weights until `SwapBack`, for example by their average during a validation.
-    /// Checkpoints hold the module's own weights meanwhile.
+    /// Checkpoints still contain the module's own weights.
     SwapWeights(Weights),
     /// Restore the module's own weights after `SwapWeights`. Does nothing if they were not replaced.
     SwapBack,
 }
 
-/// Weights to swap in, by parameter name. They are shared, so that the request copies nothing.
+/// Weights to swap in, by parameter name. They are shared, so the request copies nothing.
 ///
 /// A checkpoint that contains the request stores the weights only once, as tensors of the hook that made it.
 #[derive(Clone, PartialEq)]
@@ -88,14 +88,14 @@ impl std::fmt::Debug for Weights {
     }
 }
 
-/// Where and how to save a checkpoint.
+/// The options of a requested checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SaveRequest {
     /// The checkpoint's directory, relative to the checkpoints' root, or absolute and below the directory
     /// that the hook declares with [`Effect::SaveCheckpoints`](crate::Effect::SaveCheckpoints). `None` names
     /// it by epoch and step.
     pub path: Option<PathBuf>,
-    /// Save the weights only. Such a checkpoint cannot be resumed, and no hook is asked for its state.
+    /// Save the weights only. Such a checkpoint cannot be resumed, and contains no states of hooks.
     pub weights_only: bool,
     /// Checkpoints to remove after this one is durable.
     pub replaces: Vec<PathBuf>,

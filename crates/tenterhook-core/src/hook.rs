@@ -12,13 +12,13 @@ use crate::spec::HookSpec;
 use crate::state::State;
 use crate::update::{Gradients, Update};
 
-/// What a handler returns: nothing or a [`Decision`], or an error, which the hook's policy judges.
+/// The result of a handler: nothing, a [`Decision`], or an error, which the hook's failure policy handles.
 pub type HookResult<V = ()> = Result<V, BoxError>;
 
-/// What a hook returns to the runner. The usual answer, `Ok(())`, fits a register.
+/// The result that a hook returns to the runner. The usual result, `Ok(())`, fits a register.
 pub type EventResult = Result<(), Box<HookResponse>>;
 
-/// A hook's answer to an event, where it is more than "continue".
+/// A hook's response to an event, other than to continue.
 #[derive(Debug)]
 pub enum HookResponse {
     /// A decision other than to continue.
@@ -46,8 +46,8 @@ impl From<()> for Decision {
 /// The method of every kind of hook that completes its spec.
 macro_rules! declare_method {
     () => {
-        /// Declares what depends on the hook's options: name, tier, policy, what it reads and writes. `spec`
-        /// holds what the attribute says.
+        /// Declares what depends on the hook's options: name, tier, policy, reads and writes. `spec` holds
+        /// the declarations of the attribute.
         fn declare(&self, spec: HookSpec) -> HookSpec {
             spec
         }
@@ -57,7 +57,7 @@ macro_rules! declare_method {
 /// The methods of every kind of hook that save and restore its state.
 macro_rules! state_methods {
     () => {
-        /// The hook's own state, for a checkpoint. Every hook is asked, disabled ones too.
+        /// The hook's own state, for a checkpoint. Called for every hook, disabled ones too.
         fn state_dict(&self) -> HookResult<State> {
             Ok(State::empty())
         }
@@ -69,8 +69,8 @@ macro_rules! state_methods {
 
         /// Checks whether the hook could load this state, without changing anything.
         ///
-        /// Called before `setup` if the hook's policy is `abort`, so that a resume is refused before any hook
-        /// is called. An error that this method misses is raised by `load_state_dict` after `setup`.
+        /// Called before `setup` if the hook's policy is `abort`, so an invalid state is refused before any
+        /// hook is called. An error that this method misses is raised by `load_state_dict` after `setup`.
         /// `#[hook(state = "..")]` generates both methods.
         fn check_state_dict(&self, _state: &State) -> HookResult {
             Ok(())
@@ -84,7 +84,7 @@ macro_rules! observer_methods {
         state_methods! {}
 
         /// Whether the hook wants the activation of this name at `on_activation`. Called for every activation
-        /// that the module shows, so it must be cheap.
+        /// that the module exposes, so it must be cheap.
         fn wants_point(&self, _point: &str) -> bool {
             true
         }
@@ -117,18 +117,18 @@ pub(crate) use {declare_method, state_methods};
 /// A hook as the runner calls it, with one method for all events.
 ///
 /// Authors write [`Observer`], [`Controller`] or [`UpdateHook`](crate::UpdateHook), and `#[hook]` implements
-/// this trait. Implement it by hand for what treats all events alike, such as recorders and wrappers. A
+/// this trait. Implement it directly for hooks that treat all events alike, such as recorders and wrappers. A
 /// wrapper forwards `deliver` and `update`, and returns the wrapped hook from `wrapped` and `wrapped_mut`;
 /// all other methods forward to that by default.
 ///
-/// A hook is `'static` and a context borrows from the loop. So a hook cannot keep a context, nor a tensor or
-/// a loss of it, but only numbers.
+/// A hook is `'static` and a context borrows from the loop, so a hook can keep numbers, but no context,
+/// tensor or loss.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a hook",
     label = "write `#[hook]` above its `impl Observer for …`, `impl Controller for …` or `impl UpdateHook for …`"
 )]
 pub trait Hook: Any + Send {
-    /// What the hook declares. Called once, when the hook is registered.
+    /// The hook's declarations. Called once, when the hook is registered.
     fn spec(&self) -> HookSpec;
 
     /// Receives an event that the spec lists. A decision of an observer is an error.
@@ -189,7 +189,7 @@ pub trait Hook: Any + Send {
 }
 
 impl dyn Hook {
-    /// The hook as this type, also behind wrappers.
+    /// The hook as this type, even inside wrappers.
     pub(crate) fn downcast_ref<H: Hook>(&self) -> Option<&H> {
         let mut hook = self;
         while let Some(wrapped) = hook.wrapped() {

@@ -14,7 +14,7 @@
 //! | which hooks receive an event, and in which order | [`plan`] |
 //! | failures of hooks | [`failure`] |
 //! | the cost of hooks | [`account`] |
-//! | running hooks in a loop of one's own | [`runner`] |
+//! | running hooks in your own loop | [`runner`] |
 
 // Only one place in the workspace prints, after making untrusted text harmless.
 #![warn(clippy::print_stdout, clippy::print_stderr)]

@@ -76,7 +76,7 @@ impl NamedTensors {
         self.0.iter().map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice(), tensor.values.as_slice()))
     }
 
-    /// Name and values of each tensor, to change the values in place.
+    /// Name and mutable values of each tensor.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut [f32])> {
         self.0
             .iter_mut()
@@ -91,7 +91,7 @@ impl NamedTensors {
         self.is_present(index).then(|| self.at(index))
     }
 
-    /// Sets all values to zero, also of gradients that were removed.
+    /// Sets all values to zero, including those of removed gradients.
     pub fn zero(&mut self) {
         for Named { shape, values, .. } in &mut self.0 {
             *values = Arc::new(vec![0.0; shape.iter().product()]);
@@ -188,7 +188,7 @@ mod tests {
         let mut second = first.clone();
         assert_eq!(places(&first), places(&second));
         second.edit(1, &mut |values| values[0] = 9.0);
-        assert_eq!(places(&first)[0], places(&second)[0], "what was not changed is still shared");
+        assert_eq!(places(&first)[0], places(&second)[0], "unchanged tensors are still shared");
         assert_eq!((first.get("bias"), second.get("bias")), (Some(&[3.0][..]), Some(&[9.0][..])));
         assert_eq!(first, some());
     }

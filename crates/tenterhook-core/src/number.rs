@@ -1,5 +1,5 @@
-//! Serializes `f64` as JSON including NaN and infinities, which JSON itself cannot represent. A diverged run
-//! must be resumable, too.
+//! Serializes `f64` as JSON, including NaN and infinities, which JSON itself cannot represent, because a
+//! diverged run must be resumable too.
 //!
 //! Use as `#[serde(with = "tenterhook_core::number")]`.
 

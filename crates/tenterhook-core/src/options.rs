@@ -1,4 +1,4 @@
-//! Hooks that are built from options, so that a configuration can contain them.
+//! Hooks that can be built from the options of a configuration.
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::any_hook::AnyHook;
 use crate::update::Identity;
 
-/// A hook that is built from options, so that a configuration can contain it.
+/// A hook that can be built from the options of a configuration.
 ///
 /// ```
 /// use schemars::JsonSchema;
@@ -55,7 +55,7 @@ pub trait FromOptions: Into<AnyHook> {
     /// An example of valid options, in TOML.
     const EXAMPLE: &str;
 
-    /// Builds the hook, or returns which option is wrong.
+    /// Builds the hook, or returns an error that names the invalid option.
     fn from_options(options: Self::Options) -> Result<Self, OptionError>;
 }
 
@@ -66,7 +66,7 @@ pub trait FromOptions: Into<AnyHook> {
 pub struct OptionError {
     /// The options concerned. A message points to the first of them that is set.
     pub keys: Vec<String>,
-    /// What is wrong.
+    /// The problem.
     pub what: String,
     /// The fix, if there is one.
     pub fix: Option<String>,
@@ -78,7 +78,7 @@ impl OptionError {
         OptionError { keys: vec![key.into()], ..OptionError::of_all(what) }
     }
 
-    /// Makes an error about no option in particular.
+    /// Makes an error about the options as a whole.
     pub fn of_all(what: impl Into<String>) -> OptionError {
         OptionError { keys: Vec::new(), what: what.into(), fix: None }
     }

@@ -76,7 +76,7 @@ fn parts_match(pattern: &str, name: &str) -> bool {
             (Some(part), Some((first, left))) if text_matches(part.as_bytes(), first.as_bytes()) => {
                 (pattern, name) = (rest, left);
             }
-            // Let the last `**` match one part more.
+            // The last `**` matches one more part.
             _ => {
                 let Some((behind, Some(taken))) = back else { return false };
                 (pattern, name) = (behind, split(taken).1);
@@ -105,8 +105,8 @@ fn text_matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern[of..].iter().all(|byte| *byte == b'*')
 }
 
-/// Whether two names of metrics, or patterns of them, match a common name. Parts are separated by `/`; `*`
-/// and `**` match as in a [`Pattern`].
+/// Whether two metric names or patterns match a common name. Parts are separated by `/`; `*` and `**` match
+/// as in a [`Pattern`].
 pub(crate) fn overlap(one: &str, other: &str) -> bool {
     let parts = |text| str::split(text, '/').collect::<Vec<_>>();
     let part = |one: &&str, other: &&str| {
@@ -115,8 +115,8 @@ pub(crate) fn overlap(one: &str, other: &str) -> bool {
     meet(&parts(one), &parts(other), |part| *part == "**", part)
 }
 
-/// Whether two sequences of items match a common sequence, if an `any` item matches any number of items.
-/// Solved by dynamic programming over all suffixes of both.
+/// Whether two sequences match a common sequence, where an `any` item matches any number of items. Solved by
+/// dynamic programming over all suffixes of both.
 fn meet<T>(one: &[T], other: &[T], any: fn(&T) -> bool, same: fn(&T, &T) -> bool) -> bool {
     let width = other.len() + 1;
     let mut meets = vec![false; (one.len() + 1) * width];
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_metrics_and_patterns_of_them_overlap_where_one_name_fits_both() {
+    fn metric_names_and_patterns_overlap_if_one_name_matches_both() {
         for (one, other, expected) in [
             ("lr", "lr", true),
             ("lr", "lrs", false),

@@ -1,7 +1,7 @@
 //! Makes untrusted text harmless for a terminal.
 //!
 //! Metric names, cells of a file, and output of a server or a child process may contain control characters,
-//! which a terminal interprets. Everything that the program prints goes through [`text`] or [`json`].
+//! which a terminal interprets. All output of the program is passed through [`text`] or [`json`].
 
 use std::fmt::Write as _;
 
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_bounded() {
+    fn long_texts_are_shortened() {
         assert_eq!(text("12345\n123456", 5), "12345\n12345… (1 more characters)");
         assert_eq!(excerpt(&"x".repeat(1_000_000)).chars().count(), EXCERPT + 1);
         assert_eq!(excerpt("short"), "short");

@@ -107,7 +107,7 @@ pub enum Outcome {
         /// The reason.
         reason: String,
     },
-    /// A signal ended the run: the current batch was completed, and nothing more begun.
+    /// A signal ended the run after the current batch.
     Interrupted {
         /// The signal, such as `SIGINT`.
         signal: String,
@@ -132,7 +132,7 @@ pub struct RunInfo {
     pub device: String,
     /// The number of trained parameters, without buffers and frozen parameters.
     pub parameters: u64,
-    /// The full configuration, resolved.
+    /// The full, resolved configuration.
     pub config: serde_json::Value,
     /// The maximum number of epochs, if known.
     pub total_epochs: Option<u64>,
@@ -158,7 +158,7 @@ pub struct RunInfo {
     pub removed_checkpoints: Vec<PathBuf>,
     /// The paths of the requested checkpoints that could not be written.
     pub unsaved_checkpoints: Vec<PathBuf>,
-    /// The paths of the checkpoints that a resumed run still has to save where it continues.
+    /// The paths of the checkpoints that a resumed run still has to save at its starting point.
     pub pending_checkpoints: Vec<PathBuf>,
 }
 
@@ -171,7 +171,7 @@ impl RunInfo {
     }
 
     /// The path of a hook's file. A relative path is below [`files`](RunInfo::files); in a rehearsal an
-    /// absolute path is, too. `None` in a `fast_dev_run`, which writes nothing.
+    /// absolute path is too. `None` in a `fast_dev_run`, which writes nothing.
     #[must_use]
     pub fn file(&self, path: &Path) -> Option<PathBuf> {
         let path = self.contained(path);
@@ -179,7 +179,7 @@ impl RunInfo {
             .then(|| self.files().map_or_else(|| path.to_path_buf(), |files| files.join(&path)))
     }
 
-    /// Returns the path. In a rehearsal an absolute path becomes relative, so that it stays in the scratch
+    /// Returns the path. In a rehearsal an absolute path becomes relative, so it stays in the scratch
     /// directory.
     #[must_use]
     pub fn contained<'p>(&self, path: &'p Path) -> Cow<'p, Path> {
@@ -223,8 +223,8 @@ impl Validation {
         self.enabled && self.every_n_epochs.is_none_or(|n| (epoch + 1).is_multiple_of(n))
     }
 
-    /// Whether exactly one validation runs before each `on_train_epoch_end`. By default monitors decide there
-    /// then.
+    /// Whether exactly one validation runs before each `on_train_epoch_end`. If so, monitors decide at that
+    /// event by default.
     #[must_use]
     pub fn once_per_epoch(&self) -> bool {
         self.at_epoch_end && self.every_n_epochs == Some(1)

@@ -51,7 +51,7 @@ impl RngCore for RandomStream {
     }
 }
 
-/// FNV-1a, which is enough to tell the few names of a run apart.
+/// FNV-1a, which is sufficient for the few names of a run.
 fn fingerprint(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

@@ -1,5 +1,5 @@
-//! Counts the values that are read from the engine, per thread. Whoever reads one calls this module, and the
-//! runner charges the difference to the hook whose turn it was.
+//! Counts the values that are read from the engine, per thread. The code that reads a value calls this
+//! module, and the runner charges the difference to the hook that it called.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -10,7 +10,7 @@ thread_local! {
     /// Scalars in the lower half, tensors in the upper half: one number, which the runner compares after
     /// every hook.
     static READ: Cell<u64> = const { Cell::new(0) };
-    /// Nanoseconds of engine work for what was read that no hook is charged for yet.
+    /// Nanoseconds of engine work for values that were read, not yet charged to any hook.
     static ENGINE_NANOS: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn value() -> u64 {
     READ.get()
 }
 
-/// What was read between two values of the counter.
+/// The reads between two values of the counter.
 pub(crate) fn difference(before: u64, now: u64) -> ReadCounts {
     let delta = now.wrapping_sub(before);
     ReadCounts { scalars: delta % TENSOR, tensors: delta / TENSOR }

@@ -54,7 +54,7 @@ pub struct HookInfo {
     pub ranks: Ranks,
     /// Whether the hook receives events.
     pub enabled: bool,
-    /// What an error of the hook does to the run.
+    /// The effect of the hook's errors on the run.
     pub on_error: OnError,
     /// How often the hook has failed.
     #[serde(default)]
@@ -68,9 +68,9 @@ pub struct HookInfo {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RosterRequest {
-    /// Enable the hook, so that it receives events again.
+    /// Enable the hook: it receives events again.
     Enable(String),
-    /// Disable the hook, so that it receives no events.
+    /// Disable the hook: it receives no events.
     Disable(String),
     /// Remove the hook.
     Remove(String),
@@ -177,12 +177,12 @@ impl RosterHandle<'_> {
         self.roster.list()
     }
 
-    /// Requests that a hook receives events again.
+    /// Requests that a hook is enabled.
     pub fn enable(self, name: &str) {
         self.roster.ask(self.by, RosterRequest::Enable(name.to_owned()), None);
     }
 
-    /// Requests that a hook receives no events. It keeps its state.
+    /// Requests that a hook is disabled. It keeps its state.
     pub fn disable(self, name: &str) {
         self.roster.ask(self.by, RosterRequest::Disable(name.to_owned()), None);
     }

@@ -1,4 +1,4 @@
-//! What every event's context offers: the state of the run, and what all hooks share.
+//! The part that all event contexts share: the state of the run, metrics, blackboard and roster.
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::time::Duration;
@@ -57,7 +57,7 @@ pub trait LossHistory {
 
 /// The state of a run that all hooks share.
 pub struct RunState {
-    /// What does not change during the run.
+    /// Facts that do not change during the run.
     pub run: RunInfo,
     /// Logged metrics.
     pub metrics: Metrics,
@@ -75,14 +75,14 @@ pub struct RunState {
     pub messages: RefCell<Vec<(String, String)>>,
     /// Lines of hooks for the console only: the hook's name and the text.
     pub console_lines: RefCell<Vec<(String, String)>>,
-    /// The time spent in hooks, measured if a hook wants to know it.
+    /// The time spent in hooks, measured if a hook uses it.
     pub(crate) in_hooks: Cell<Duration>,
     /// The part of it spent on activations.
     pub(crate) in_activations: Cell<Duration>,
     pub(crate) current: CurrentHook,
 }
 
-/// The hook that is being called, and what its gates did with the event.
+/// The hook that is being called, and the result of its gates.
 #[derive(Default)]
 pub(crate) struct CurrentHook {
     /// The hook's number.
@@ -92,7 +92,7 @@ pub(crate) struct CurrentHook {
     pub(crate) opened_at: Cell<u64>,
 }
 
-/// What a hook's gates did with an event.
+/// The result of a hook's gates for an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum GateResult {
     /// Not recorded, because costs are not measured.
@@ -168,7 +168,7 @@ pub struct RunContext<'a> {
     pub status: Status,
     /// Counters of epochs, steps and batches, also reached through `Deref`: `cx.epoch`, `cx.step`.
     pub progress: Progress,
-    /// What does not change during the run.
+    /// Facts that do not change during the run.
     pub run: &'a RunInfo,
     pub(crate) shared: &'a RunState,
     pub(crate) model: &'a dyn ModelView,
@@ -189,7 +189,7 @@ impl<'a> RunContext<'a> {
         RunContext { stage, phase, status, progress, run: &shared.run, shared, model, losses }
     }
 
-    /// The current epoch, from 0; after training, the last one. (`cx.epoch` is the next one then.)
+    /// The current epoch, from 0; after training, the last one, while `cx.epoch` is the next one.
     #[must_use]
     pub fn current_epoch(&self) -> u64 {
         let ended = !matches!(self.status, Status::Starting | Status::Training);
@@ -245,8 +245,8 @@ impl<'a> RunContext<'a> {
         MetricsView::new(&self.shared.metrics, self.losses, self.phase, self.shared.is_observing())
     }
 
-    /// Logs a metric at the current step: at once in training, aggregated over the epoch in an evaluation. A
-    /// name that the module or the trainer logs is refused.
+    /// Logs a metric at the current step: immediately in training, aggregated over the epoch in an
+    /// evaluation. Names that the module or the trainer logs are refused.
     pub fn log(&self, name: &str, value: f64) {
         self.log_with(name, value, LogOptions::usual(self.phase));
     }
@@ -285,7 +285,7 @@ impl<'a> RunContext<'a> {
         self.shared.console_lines.borrow_mut().push((hook, line.into()));
     }
 
-    /// Tells people something: the trainer writes it to the journal and prints it after the event.
+    /// Shows a message to users: the trainer writes it to the journal and prints it after the event.
     pub fn say(&self, text: impl Into<String>) {
         self.shared.say(text.into());
     }
@@ -297,16 +297,15 @@ impl<'a> RunContext<'a> {
     }
 
     /// The registered hooks, and requests to enable, disable, remove or add hooks. An observer can request
-    /// changes of observers and forward hooks only, and of none that a controller or an update hook declares
-    /// to read from, since any other change would affect training.
+    /// changes of observers and forward hooks only, unless a controller or an update hook declares to read
+    /// from them; any other change would affect training.
     #[must_use]
     pub fn hooks(&self) -> RosterHandle<'a> {
         RosterHandle { roster: &self.shared.roster, by: Some(self.shared.current.hook.get()) }
     }
 
     /// For hooks that throttle themselves: counts this event as a call of the hook if `due`, and returns
-    /// `due`. As behind a gate, an event that is not due is no call, and one that is due is timed
-    /// individually.
+    /// `due`. As behind a gate, a due event is timed individually, and any other does not count as a call.
     #[must_use]
     pub fn count_call_if(&self, due: bool) -> bool {
         if due {
@@ -338,7 +337,7 @@ impl std::ops::Deref for RunContext<'_> {
     }
 }
 
-/// A module without parameters, optimizers and losses, for loops of one's own and for tests.
+/// A module without parameters, optimizers and losses, for custom loops and tests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoModel;
 

@@ -1,4 +1,4 @@
-//! What a hook declares: name, tier, policy, events, what it reads and writes, where it runs.
+//! The spec of a hook: its name, tier, policy, events, reads, writes and ranks.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,9 +16,9 @@ pub const FINDS_NAN: &str = "the search for numbers that are not finite";
 /// [Provided](HookSpec::provides) by a hook that saves checkpoints.
 pub const SAVES_CHECKPOINTS: &str = "the saving of checkpoints";
 
-/// What a hook declares. The runner asks for it once, when the hook is registered.
+/// The declarations of a hook. The runner reads them once, when the hook is registered.
 ///
-/// `#[hook]` makes it of the type's name, the handlers and the arguments;
+/// `#[hook]` derives it from the type's name, the handlers and the arguments;
 /// [`Observer::declare`](crate::Observer::declare) adds what depends on the hook's options.
 ///
 /// ```
@@ -44,7 +44,7 @@ pub struct HookSpec {
     kind: HookKind,
     /// The hook's place in the order of hooks.
     pub tier: Tier,
-    /// What an error of the hook does to the run.
+    /// The effect of the hook's errors on the run.
     pub policy: Policy,
     /// The events that the hook receives. No context is built for an event that no hook wants.
     pub events: Events,
@@ -57,22 +57,22 @@ pub struct HookSpec {
     /// The metrics and blackboard keys that the hook writes. Parts of a name are separated by `/`; `*`
     /// matches any text within a part, and a part `**` any number of parts: `grad_norm/*`.
     pub writes: Vec<String>,
-    /// What no other hook may use at the same time.
+    /// Resources that no other hook may use at the same time.
     pub claims: Vec<Claim>,
-    /// What the hook offers to other hooks besides what it writes. Several hooks may provide the same.
+    /// Capabilities that the hook offers to other hooks. Several hooks may provide the same one.
     pub provides: Vec<String>,
-    /// What another hook must provide.
+    /// Capabilities that another hook must provide.
     pub requires: Vec<Claim>,
-    /// The metric that the hook monitors. It decides nothing before the metric has a value.
+    /// The metric that the hook monitors. The hook decides nothing before the metric has a value.
     pub monitors: Option<String>,
     /// The intervals at which the hook runs, if not at every event. All of them must be met.
     pub every: Vec<Cadence>,
-    /// An interval between the hook's calls that a run may be shorter than. What is prepared for the hook is
+    /// An interval between the hook's calls, which may exceed the length of the run. Data for the hook is
     /// prepared no more often.
     pub throttle: Option<Cadence>,
-    /// The run length that an option needs, if the hook is to run at all.
+    /// The minimum lengths of a run in which the hook runs at all, each with the option that requires it.
     pub needs_run_length: Vec<(&'static str, Cadence)>,
-    /// The points of training from which on the hook runs.
+    /// The points of training after which the hook runs.
     pub after: Vec<Cadence>,
     /// The hook prints a line at the end of each epoch.
     pub prints_epochs: bool,
@@ -82,16 +82,16 @@ pub struct HookSpec {
     pub provides_eval_weights: bool,
     /// The hook does not read the gradient norm in `on_step_end`.
     pub ignores_grad_norm: bool,
-    /// What the hook does outside of the run directory.
+    /// The hook's effects outside of the run directory.
     pub effects: Vec<Effect>,
-    /// What the hook needs and this machine lacks.
+    /// Requirements of the hook that this machine does not meet.
     pub environment_problems: Vec<EnvironmentProblem>,
     /// The option behind a declaration, for error messages.
     pub options: Vec<(Declaration, &'static str)>,
-    /// Of an update hook: a gradient that it changed and that is not finite afterwards is a failure of the
+    /// For an update hook: a gradient that it changed and that is not finite afterwards is a failure of the
     /// hook.
     pub check_finite: bool,
-    /// Of an update hook: it changes gradients. One that does not is listed and never called.
+    /// For an update hook: it changes gradients. A hook that does not is listed and never called.
     pub changes_gradients: bool,
 }
 
@@ -103,7 +103,7 @@ pub enum Declaration {
     Name(String),
     /// The hook runs at this interval.
     Every(Cadence),
-    /// The hook runs from this point on.
+    /// The hook runs after this point.
     After(Cadence),
 }
 
@@ -139,22 +139,22 @@ impl std::fmt::Display for Ranks {
     }
 }
 
-/// Something other than a metric that only one hook may use, or that one hook requires of another: the
-/// module's weights, a file, the choice of the best checkpoint.
+/// A resource other than a metric that only one hook may use, or a capability that one hook requires of
+/// another: the module's weights, a file, the choice of the best checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// What it is.
+    /// The resource or capability.
     pub what: String,
     /// The fix if two hooks claim it, or if no hook provides it.
     pub fix: String,
 }
 
-/// Something that a hook needs and this machine lacks, such as a program or a writable directory.
+/// A requirement of a hook that this machine does not meet, such as a program or a writable directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvironmentProblem {
     /// The option that needs it.
     pub key: &'static str,
-    /// What is missing.
+    /// The missing requirement.
     pub problem: String,
     /// The fix.
     pub fix: String,
@@ -222,7 +222,7 @@ impl HookSpec {
         self
     }
 
-    /// Removes events whose handlers have nothing to do with the hook's options.
+    /// Removes events whose handlers do nothing with the hook's options.
     #[must_use]
     pub fn without_events(mut self, events: Events) -> HookSpec {
         self.events = self.events.without(events);
@@ -250,7 +250,7 @@ impl HookSpec {
         self
     }
 
-    /// Sets whether the update hook changes gradients. One that does not is listed and never called.
+    /// Sets whether the update hook changes gradients. A hook that does not is listed and never called.
     #[must_use]
     pub fn changes_gradients(mut self, changes: bool) -> HookSpec {
         self.changes_gradients = changes;
@@ -303,22 +303,22 @@ impl HookSpec {
         self.writes.iter().any(|written| pattern::overlap(written, name))
     }
 
-    /// Claims something, such as a file, for this hook alone. `fix` is shown if another hook claims it too.
+    /// Claims exclusive use of a resource, such as a file. `fix` is shown if another hook claims it too.
     #[must_use]
     pub fn claims(mut self, what: impl Into<String>, fix: impl Into<String>) -> HookSpec {
         self.claims.push(Claim { what: what.into(), fix: fix.into() });
         self
     }
 
-    /// Offers something to hooks that [require](HookSpec::requires) it.
+    /// Offers a capability to hooks that [require](HookSpec::requires) it.
     #[must_use]
     pub fn provides(mut self, what: impl Into<String>) -> HookSpec {
         self.provides.push(what.into());
         self
     }
 
-    /// Requires that another hook [provides](HookSpec::provides) something. Otherwise the run is refused with
-    /// this fix.
+    /// Requires that another hook [provides](HookSpec::provides) a capability. Otherwise the run is refused
+    /// with this fix.
     #[must_use]
     pub fn requires(mut self, what: impl Into<String>, fix: impl Into<String>) -> HookSpec {
         self.requires.push(Claim { what: what.into(), fix: fix.into() });
@@ -347,7 +347,7 @@ impl HookSpec {
         self
     }
 
-    /// Sets the metric that the hook monitors by its option `monitor`. A monitored metric is read, too.
+    /// Sets the metric that the hook monitors by its option `monitor`. A monitored metric is also read.
     #[must_use]
     pub fn monitors(self, name: impl Into<String>) -> HookSpec {
         self.monitors_option("monitor", name)
@@ -374,56 +374,57 @@ impl HookSpec {
         self.by_option(key, Declaration::Every(cadence)).every(cadence)
     }
 
-    /// Sets an interval between the hook's calls that a run may be shorter than.
+    /// Sets an interval between the hook's calls, which may exceed the length of the run.
     #[must_use]
     pub fn throttle(mut self, cadence: Cadence) -> HookSpec {
         self.throttle = Some(cadence);
         self
     }
 
-    /// Declares that because of this option the hook runs only in a run of at least this length.
+    /// Declares that this option requires a run of at least this length.
     #[must_use]
     pub fn needs_run_length(mut self, key: &'static str, length: Cadence) -> HookSpec {
         self.needs_run_length.push((key, length));
         self
     }
 
-    /// Declares that the hook prints a line at the end of each epoch, so that no other line is needed.
+    /// Declares that the hook prints a line at the end of each epoch, which replaces the default one.
     #[must_use]
     pub fn prints_epochs(mut self) -> HookSpec {
         self.prints_epochs = true;
         self
     }
 
-    /// Has the time spent in hooks measured, for `cx.time_in_hooks()`.
+    /// Enables the measurement of the time spent in hooks, for `cx.time_in_hooks()`.
     #[must_use]
     pub fn measures_hook_time(mut self) -> HookSpec {
         self.measures_hook_time = true;
         self
     }
 
-    /// Has evaluations use the tensors of the hook's state, under the parameters' names, instead of the
-    /// module's weights; an average of the weights, for example. A checkpoint of weights alone holds them.
+    /// Declares that evaluations use the tensors of the hook's state, under the parameters' names, instead of
+    /// the module's weights; for example an average of the weights. A weights-only checkpoint contains these
+    /// tensors.
     #[must_use]
     pub fn provides_eval_weights(mut self) -> HookSpec {
         self.provides_eval_weights = true;
         self
     }
 
-    /// Adds a point of training from which on the hook runs.
+    /// Adds a point of training after which the hook runs.
     #[must_use]
     pub fn after(mut self, start: Cadence) -> HookSpec {
         self.after.push(start);
         self
     }
 
-    /// Adds a point of training from which on the hook runs because of this option.
+    /// Adds a point of training after which the hook runs because of this option.
     #[must_use]
     pub fn after_option(self, key: &'static str, start: Cadence) -> HookSpec {
         self.by_option(key, Declaration::After(start)).after(start)
     }
 
-    /// A name that this hook reads or monitors, or its condition does, and that the other hook writes.
+    /// A name that the other hook writes and that this hook or its condition reads or monitors.
     ///
     /// ```
     /// use tenterhook_core::HookSpec;

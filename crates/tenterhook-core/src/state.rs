@@ -23,7 +23,7 @@ const GATE: &str = "$gate";
 const INNER: &str = "$inner";
 
 /// The entry of a checkpoint with the name of the hook whose tensors evaluations use instead of the module's
-/// weights. The tensors have the parameters' names; an average of the weights, for example.
+/// weights. The tensors have the parameters' names; they are for example an average of the weights.
 pub const EVALUATE_WITH: &str = "evaluate_with";
 
 /// Converts a value into JSON. Refuses numbers that JSON would turn into `null`.
@@ -49,7 +49,7 @@ fn has_non_finite(value: &ciborium::Value) -> bool {
     }
 }
 
-/// Why a state could not be saved or loaded.
+/// The error for a state that cannot be saved or loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
@@ -86,7 +86,7 @@ impl State {
         State { version: 0, data: Value::Null, tensors: NamedTensors::default() }
     }
 
-    /// Makes a state of a value, with the version of its schema.
+    /// Makes a state from a value, with the version of its schema.
     pub fn of<T: Serialize>(version: u32, value: &T) -> Result<State, StateError> {
         Ok(State { version, data: to_json(value)?, tensors: NamedTensors::default() })
     }

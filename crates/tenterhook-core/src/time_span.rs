@@ -26,7 +26,7 @@ pub struct TimeSpan(pub Duration);
 )]
 pub struct TimeSpanError(String);
 
-/// Numbers with units as a regular expression, for schemas. Numbers are as long as `jiff` accepts them.
+/// Numbers with units as a regular expression, for schemas. The number of digits is limited as in `jiff`.
 #[cfg(feature = "schemars")]
 macro_rules! units {
     () => {
@@ -137,7 +137,7 @@ impl schemars::JsonSchema for TimeSpan {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "TimeSpan".into()
     }
-    // Inline, so that an option can require a duration above zero.
+    // Inline, because an option can require a duration above zero.
     fn inline_schema() -> bool {
         true
     }

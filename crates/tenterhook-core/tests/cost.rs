@@ -1,4 +1,4 @@
-//! What an event costs, in instructions that valgrind counts; see `examples/cost`. No time is judged.
+//! The cost of an event in instructions, counted by valgrind; see `examples/cost`. Times are not checked.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -14,7 +14,7 @@ use callgrind::{Costs, Scenario};
 /// Maximum cost of an event without receivers, in instructions over an empty loop.
 const UNWANTED: f64 = 8.0;
 
-/// Two counts of the same are the same but for what a process does before and after its loop.
+/// Tolerance between two counts, for code that a process runs before and after its loop.
 const ROUNDING: f64 = 0.01;
 
 #[test]
@@ -34,25 +34,25 @@ fn an_event_without_receivers_costs_a_few_instructions_regardless_of_the_number_
     let (none, many) = (cost(Scenario::Unwanted(0)), cost(Scenario::Unwanted(100)));
     assert!(none <= UNWANTED, "without hooks an event costs {none} instructions, {UNWANTED} are promised");
     assert!((none - many).abs() < ROUNDING, "{none} instructions without hooks, {many} with 100 idle ones");
-    // The question has not been optimised away, nor have the hooks.
-    assert!(none >= 2.0, "to look and to branch takes two instructions, not {none}");
+    // The compiler has not removed the check or the hooks.
+    assert!(none >= 2.0, "the check takes at least two instructions, not {none}");
     assert!(cost(Scenario::Delivered(1)) > many);
     assert!(cost(Scenario::Delivered(100)) - cost(Scenario::Delivered(10)) > 90.0);
 }
 
-/// Past the test harness, which keeps what a passing test prints to itself.
+/// Writes to standard error directly, since the test harness captures the output of passing tests.
 fn say(text: &str) {
-    #[allow(clippy::disallowed_methods)] // the test harness captures what `eprintln!` writes
+    #[allow(clippy::disallowed_methods)] // the test harness captures `eprintln!`
     std::io::stderr().write_all(format!("\n{text}\n").as_bytes()).expect("standard error can be written to");
 }
 
-/// The example `cost`, optimised; in the target directory that this test was built in.
+/// Builds the example `cost` in release mode, in the target directory of this test.
 fn example() -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--release", "--locked", "--package", "tenterhook-core", "--example", "cost"]);
     cargo.args(["--message-format", "json-render-diagnostics", "--target-dir"]).arg(target);
-    // As users build it: not measured for coverage, nor for processors that valgrind does not know.
+    // Flags for coverage, or for processors that valgrind does not support, are removed.
     cargo.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
     let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).stderr(Stdio::inherit()).output().unwrap();
     assert!(built.status.success(), "{cargo:?}: {}", built.status);

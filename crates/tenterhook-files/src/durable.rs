@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use crate::create_no_follow;
 
-/// Writes a file atomically, under a temporary name that is then renamed, so readers never see half of it. The
-/// content may be lost in a power cut; [`write_durably`] syncs it.
+/// Writes a file atomically: it is written under a temporary name and then renamed, so readers never see a
+/// partial file. The content may be lost in a power cut; [`write_durably`] syncs it.
 ///
 /// # Errors
-/// The error of the system or of `content`. The old file stays, and the temporary one is removed.
+/// The error of the system or of `content`. The old file is kept, and the temporary one is removed.
 pub fn write_atomically(
     path: &Path,
     content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -57,11 +57,11 @@ fn unfinished(path: &Path) -> io::Result<PathBuf> {
 
 /// Removes the leftover of an atomic write by a killed process.
 pub fn remove_unfinished(path: &Path) {
-    // A leftover that stays is harmless: the next write replaces it.
+    // A remaining file is harmless: the next write replaces it.
     let _ = unfinished(path).and_then(fs::remove_file);
 }
 
-/// Syncs the parent directory of a path, so that a file created or renamed there keeps its name.
+/// Syncs the parent directory of a path, which makes the names of created or renamed files durable.
 ///
 /// # Errors
 /// The error of the system.
@@ -112,7 +112,7 @@ mod tests {
             assert_eq!((error.to_string(), fs::read(&path).unwrap()), ("full".into(), b"one".to_vec()));
             write(&path, |file| file.write_all(b"two")).unwrap();
             assert_eq!(fs::read(&path).unwrap(), b"two");
-            assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1, "no temporary file stays");
+            assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1, "no temporary file remains");
         }
         write_atomically(Path::new("/"), |_| Ok(())).unwrap_err();
         fs::create_dir(root.path().join("taken")).unwrap();

@@ -1,4 +1,4 @@
-//! An error of the system with the file it is about.
+//! A system error with the file that it concerns.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ pub struct FileError {
     pub source: io::Error,
 }
 
-/// Adds the operation and the file to an error of the system: `.map_err(cannot("read", path))`.
+/// Adds the operation and the file to a system error: `.map_err(cannot("read", path))`.
 pub fn cannot(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
     move |source| FileError { doing, path: path.to_owned(), source }
 }

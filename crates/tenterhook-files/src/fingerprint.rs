@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::read::{open_regular, read_bounded_text};
 
-/// Files up to this length are hashed whole; of larger ones, the [samples](sampled).
+/// Files up to this length are hashed completely. Larger files are [sampled].
 const WHOLE: u64 = 4 << 30;
 /// The length of each end of a larger file that is hashed.
 const END: u64 = 64 << 20;
@@ -19,7 +19,7 @@ const BLOCKS: u64 = 1024;
 const BLOCK: u64 = 1 << 20;
 /// Fingerprints of files of this length or more are cached.
 const CACHED: u64 = 32 << 20;
-/// The largest cache entry that is read.
+/// The maximum size of a cache entry.
 const ENTRY: u64 = 64 << 10;
 
 /// Identifies the contents of data: a BLAKE3 hash and a length, or any text that changes with the data.
@@ -85,7 +85,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// The digits of a hash that a fingerprint shows.
+/// The shortened hash in hexadecimal digits.
 fn digits(hasher: &blake3::Hasher) -> String {
     hasher.finalize().to_hex()[..32].to_owned()
 }
@@ -109,7 +109,7 @@ fn of_file_with_cache(file: &File, path: &Path, cache: Option<&Path>) -> io::Res
         return Ok(fingerprint);
     }
     let fingerprint = hashed(file, WHOLE)?;
-    // If the file changed meanwhile, the hash may mix old and new content.
+    // If the file changed during hashing, the hash may mix old and new content.
     if let Some(entry) = entry
         && file_status(path, &file.metadata()?).1 == before.1
     {
@@ -155,7 +155,7 @@ fn hashed(mut file: &File, whole: u64) -> io::Result<Fingerprint> {
     let length = file.metadata()?.len();
     let mut hasher = blake3::Hasher::new();
     if length <= whole {
-        // Until the end of the file, which may have moved.
+        // Reads to the end of the file, whose length may have changed.
         hasher.update_reader(file)?;
         return Ok(Fingerprint(format!("blake3:{}, {} bytes", digits(&hasher), hasher.count())));
     }
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn several_parts_have_one_fingerprint_that_knows_their_order() {
+    fn several_parts_have_one_fingerprint_that_depends_on_their_order() {
         let [a, b] = ["a", "b"].map(|bytes| Fingerprint::of_bytes([bytes]));
         assert_eq!(Fingerprint::of_parts([a.clone()]), a);
         let both = Fingerprint::of_parts([a.clone(), b.clone()]);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sampled_file_notices_its_length_and_what_is_read() {
+    fn the_fingerprint_of_a_sampled_file_depends_on_its_length_and_samples() {
         let mut file = tempfile::tempfile().unwrap();
         let mut of = |bytes: &[u8]| {
             file.set_len(0).unwrap();

@@ -1,13 +1,14 @@
 //! Safe file access: bounded reads of regular files, paths that stay below a root, atomic writes and resumable files.
 //!
-//! Checkpoints, run directories and data are not trusted (SECURITY.md). Everything that reads them opens files with
-//! [`open_regular`] or [`read_bounded`], so that a FIFO cannot block the program and an endless file cannot fill the
-//! memory. A path that such a file contains is a [`RelPath`], which cannot leave the directory it is joined to.
+//! Checkpoints, run directories and data are not trusted (SECURITY.md). All code that reads them opens files
+//! with [`open_regular`] or [`read_bounded`], so a FIFO cannot block the program and an endless file cannot
+//! fill the memory. Paths in such files are [`RelPath`]s, which cannot leave the directory to which they are
+//! joined.
 //!
 //! **Invariant.** Only [`std::io::ErrorKind::NotFound`] means that a file is absent. Every other error means that it
 //! could not be read, and must be reported.
 
-// Only the command line prints, as it escapes untrusted text.
+// Only the command line prints, since it escapes untrusted text.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
@@ -30,5 +31,5 @@ pub use rel_path::{RelPath, RelPathError};
 pub use resumable::{FilePosition, RecordFormat, ResumableFile, TextLines};
 pub use retry::Backoff;
 
-/// The most that is read of a configuration, a scenario, a manifest or `run.json`, in bytes.
+/// The maximum size of a configuration, a scenario, a manifest or `run.json`, in bytes.
 pub const SMALL_FILE: u64 = 16 << 20;

@@ -1,4 +1,4 @@
-//! Opening and reading files without trust in their type or length.
+//! Opening and reading files of untrusted type and length.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, ErrorKind, Read};
@@ -22,7 +22,7 @@ pub fn open_regular_with(options: &mut OpenOptions, path: &Path) -> io::Result<F
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt;
-        // Otherwise opening a FIFO waits for a writer. No effect on regular files.
+        // Without this flag, opening a FIFO waits for a writer. The flag has no effect on regular files.
         options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
     }
     let file = options.open(path).map_err(clearer_error)?;

@@ -10,8 +10,9 @@ use crate::read::link_error;
 
 /// A relative path of plain names, joined by `/`: no root, no `..`, no `.`, not empty.
 ///
-/// Paths in checkpoints and run directories are only read as this type. It is checked when it is parsed, so the text
-/// of a path cannot lead out of the root. [`RelPath::for_writing`] also refuses symbolic links on the way.
+/// Paths in checkpoints and run directories are only read as this type. It is validated when it is parsed, so
+/// the text of a path cannot lead out of the root. [`RelPath::for_writing`] also refuses symbolic links to
+/// directories in the path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RelPath(String);
@@ -25,17 +26,17 @@ impl RelPath {
     /// Parses a text.
     ///
     /// # Errors
-    /// [`RelPathError`] if it could mean something outside of the root.
+    /// [`RelPathError`] if it could refer to a path outside of the root.
     pub fn new(text: impl Into<String>) -> Result<RelPath, RelPathError> {
         let text = text.into();
         let is_name =
             |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains(['\0', '\\']);
-        // On Windows, `:` has a meaning; elsewhere this only repeats the check of the parts.
+        // This check matters on Windows, where `:` is special; elsewhere it repeats the check of the parts.
         let is_plain = Path::new(&text).components().all(|part| matches!(part, Component::Normal(_)));
         if is_plain && text.split('/').all(is_name) { Ok(RelPath(text)) } else { Err(RelPathError(text)) }
     }
 
-    /// `path` relative to `root`, if it is below it by its text.
+    /// `path` relative to `root`, if its text begins with `root`.
     #[must_use]
     pub fn of(path: &Path, root: &Path) -> Option<RelPath> {
         let below = path.strip_prefix(root).ok()?;
@@ -55,17 +56,18 @@ impl RelPath {
         root.join(&self.0)
     }
 
-    /// The path below `root` for writing or removing; refuses symbolic links to directories on the way. The last name
-    /// may be a symbolic link, since renaming over it or removing it does not follow it.
+    /// The path below `root` for writing or removing; refuses symbolic links to directories in the path. The
+    /// last name may be a symbolic link, since renaming over it or removing it does not follow it.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] if a directory on the way is a symbolic link, or the error of the system.
+    /// [`ErrorKind::InvalidInput`] if a directory in the path is a symbolic link, or the error of the system.
     pub fn for_writing(&self, root: &Path) -> io::Result<PathBuf> {
         let directories = self.0.rsplit_once('/').map_or("", |(directories, _)| directories);
         self.refuse_links(root, directories)
     }
 
-    /// The path below `root` for opening a file in place; refuses symbolic links on the way and as the last name.
+    /// The path below `root` for opening a file in place; refuses symbolic links to directories in the path
+    /// and as the last name.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] if one of them is a symbolic link, or the error of the system.
@@ -73,7 +75,7 @@ impl RelPath {
         self.refuse_links(root, &self.0)
     }
 
-    /// The path below `root`, if none of these directories on the way is a symbolic link.
+    /// The path below `root`, if none of these names is a symbolic link.
     fn refuse_links(&self, root: &Path, names: &str) -> io::Result<PathBuf> {
         let mut path = root.to_owned();
         for name in names.split('/').filter(|name| !name.is_empty()) {
@@ -81,7 +83,7 @@ impl RelPath {
             match path.symlink_metadata() {
                 Ok(found) if found.is_symlink() => return Err(link_error(&path)),
                 Ok(_) => {}
-                // The rest does not exist either.
+                // The remaining names do not exist either.
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => break,
                 Err(error) => return Err(error),
             }
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_taken_apart_and_put_together_again() {
+    fn a_path_is_split_and_joined_again() {
         let path = RelPath::of(Path::new("/r/a/b"), Path::new("/r")).unwrap();
         assert_eq!((path.as_str(), path.below(Path::new("/s"))), ("a/b", PathBuf::from("/s/a/b")));
         assert_eq!(RelPath::of(Path::new("/r"), Path::new("/r")), None, "the root itself");

@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::{RelPath, SMALL_FILE, open_no_follow};
 
-/// How a file is divided into records.
+/// The division of a file into records.
 pub trait RecordFormat {
-    /// Where the last whole record within the first `length` bytes ends.
+    /// The end of the last whole record within the first `length` bytes.
     ///
     /// # Errors
     /// The error of the system.
     fn end_of_records(file: &mut File, length: u64) -> io::Result<u64>;
 }
 
-/// The most that is searched for a line break at the end of a file.
+/// The maximum number of bytes that are searched for a line break at the end of a file.
 const SEARCHED: u64 = 4 * SMALL_FILE;
 
 /// Records that end with a line break.
@@ -39,8 +39,9 @@ impl RecordFormat for TextLines {
             }
             end = start;
             if length - end > SEARCHED {
-                let error =
-                    format!("its last {SEARCHED} bytes hold no line break, so they are not of this program");
+                let error = format!(
+                    "its last {SEARCHED} bytes contain no line break, so this program did not write it"
+                );
                 return Err(io::Error::new(io::ErrorKind::InvalidData, error));
             }
         }
@@ -58,7 +59,7 @@ pub struct FilePosition {
 }
 
 impl FilePosition {
-    /// A message if the file has only `length` bytes of the records before this position.
+    /// An error message if the file has lost records before this position and has only `length` bytes.
     #[must_use]
     pub fn missing(&self, path: &Path, length: u64) -> Option<String> {
         (length < self.length).then(|| {
@@ -186,7 +187,7 @@ mod tests {
     type LineFile = ResumableFile<TextLines>;
 
     #[test]
-    fn half_a_record_goes_however_long_it_is() {
+    fn an_incomplete_record_of_any_length_is_removed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lines");
         for half in [0, 1, 64 * 1024 - 1, 64 * 1024, 200_000] {
@@ -236,7 +237,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Any prefix of the file, any position: what the continued run writes again makes the same file.
+        /// For any prefix of the file and any position, the continued run writes the same file again.
         #[test]
         fn a_continued_file_equals_that_of_an_uninterrupted_run(
             records in proptest::collection::vec("[a-z]{0,9}", 0..12),
@@ -247,7 +248,7 @@ mod tests {
             let whole = records.concat();
             let checkpoint = checkpoint.min(records.len());
             let position = records[..checkpoint].concat().len();
-            // The process was killed behind its checkpoint, perhaps within a record.
+            // The process was killed after its checkpoint, perhaps within a record.
             let killed_at = killed_at.clamp(position, whole.len().max(position));
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("lines");
@@ -261,7 +262,8 @@ mod tests {
             prop_assert_eq!(fs::read_to_string(&path).unwrap(), whole);
         }
 
-        /// A file that lost some of what stood before the checkpoint is recognised, and only whole records stay.
+        /// A file that lost records from before the checkpoint is recognised, and only whole records are
+        /// kept.
         #[test]
         fn a_shortened_or_foreign_file_is_recognised(
             text in "[a-z\n]{0,60}",

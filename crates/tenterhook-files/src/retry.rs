@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attempts_follow_each_other_after_growing_pauses_until_one_succeeds_or_they_are_used_up() {
+    fn pauses_grow_until_an_attempt_succeeds_or_all_are_used_up() {
         let tried = |failures: u32, retries: u32, patience: u64| {
             let (mut attempts, mut waits) = (0, Vec::new());
             let backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(5), retries };
@@ -60,6 +60,6 @@ mod tests {
         assert_eq!(tried(2, 3, 9), (Ok(3), vec![1, 2]));
         assert_eq!(tried(9, 4, 9), (Err(("busy", 5)), vec![1, 2, 4, 5]));
         assert_eq!(tried(9, 0, 9), (Err(("busy", 1)), vec![]));
-        assert_eq!(tried(9, 4, 2), (Err(("busy", 3)), vec![1, 2, 4]), "the pause gives up");
+        assert_eq!(tried(9, 4, 2), (Err(("busy", 3)), vec![1, 2, 4]), "`pause` returned false");
     }
 }

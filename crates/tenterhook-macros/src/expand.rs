@@ -17,8 +17,8 @@ const PLACE: &str =
 
 /// Expands `#[hook(args)] item`. `krate` is the path of tenterhook in the calling crate.
 ///
-/// If there are errors, the expansion contains all of them and the valid part of the implementation, so that
-/// no further errors follow.
+/// If there are errors, the expansion contains all of them and the valid part of the implementation, which
+/// avoids follow-up errors.
 pub(crate) fn expand(krate: &TokenStream, args: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Vec::new();
     let args = Args::parse(args, &mut errors);
@@ -77,7 +77,7 @@ impl Kind {
         }
     }
 
-    /// The return type of a handler, and the expression that returns nothing special.
+    /// The return type of a handler, and the expression that returns its default value.
     fn returns(self, handler: &Handler) -> (&'static str, &'static str) {
         if self == Kind::Controller && handler.steers {
             ("HookResult<Decision>", "Ok(Decision::CONTINUE)")
@@ -222,7 +222,8 @@ impl HookImpl<'_> {
             (Some(name), _) => name.value(),
             (None, Some(ty)) => naming::snake(ty),
             (None, None) => {
-                let message = "this type has no name to call the hook by; write `#[hook(name = \"..\")]`";
+                let message =
+                    "the hook's name cannot be derived from this type; write `#[hook(name = \"..\")]`";
                 return Err(Error::new_spanned(ty, message));
             }
         };

@@ -159,7 +159,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Handler> {
     HANDLERS.iter().find(|handler| handler.name == name)
 }
 
-/// The error for `fn name` in the hook `ty`, which is neither a handler nor another method of hooks.
+/// The error for the method `name` in the hook `ty`, if hooks have no such method.
 pub(crate) fn complaint(name: &str, ty: &str) -> String {
     let advice = match suggestion(name) {
         Some(meant) => format!("did you mean `{meant}`?"),
@@ -169,14 +169,15 @@ pub(crate) fn complaint(name: &str, ty: &str) -> String {
     format!("`{name}` is not a handler of a hook; {advice}")
 }
 
-/// The method that was most likely meant by `name`.
+/// The method that the user most likely meant by `name`.
 pub(crate) fn suggestion(name: &str) -> Option<&'static str> {
     let reworded = reword(name);
     let mut spellings = vec![name.to_owned(), reworded.clone()];
     if let Some(bare) = name.strip_prefix("on_") {
         spellings.push(bare.into());
     } else if name.contains('_') {
-        // Not for single words: `log` and `save` are usually helpers, not misspelt `on_log` and `on_save`.
+        // Single words are excluded: `log` and `save` are usually helpers, not misspelt `on_log` and
+        // `on_save`.
         spellings.extend([format!("on_{name}"), format!("on_{reworded}")]);
     }
     let translated = |name: &String| {
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_names_lead_to_methods_and_are_none_themselves() {
+    fn foreign_names_map_to_methods_and_are_no_methods() {
         for (theirs, ours) in FOREIGN {
             assert!(methods().any(|method| method == *ours), "{theirs} leads to {ours}, which is no method");
             assert!(methods().all(|method| method != *theirs), "{theirs} is a method");
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn no_word_of_a_method_is_taken_for_a_foreign_one() {
+    fn no_word_of_a_method_counts_as_foreign() {
         for method in methods() {
             assert_eq!(reword(method), method);
         }
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_needless_on_is_noticed() {
+    fn a_missing_or_superfluous_on_prefix_is_corrected() {
         assert_eq!(suggestion("fit_start"), Some("on_fit_start"));
         assert_eq!(suggestion("eval_end"), Some("on_validation_end"));
         assert_eq!(suggestion("epoch_end"), Some("on_train_epoch_end"));
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn names_like_no_method_get_no_suggestion() {
+    fn names_unlike_any_method_get_no_suggestion() {
         for name in ["on_quantum_leap", "log", "save", "step", "reset", "format_line", "is_better", "new"] {
             assert_eq!(suggestion(name), None, "{name}");
         }

@@ -7,8 +7,8 @@ use quote::{format_ident, quote};
 const FACADE: &str = "tenterhook";
 const CORE: &str = "tenterhook-core";
 
-/// The path of the crate that the expansion refers to. `lookup` returns how the calling crate depends on a
-/// package.
+/// The path of the crate that the expansion refers to. `lookup` finds a package among the dependencies of the
+/// calling crate.
 pub(crate) fn path(lookup: impl Fn(&str) -> Option<FoundCrate>) -> syn::Result<TokenStream> {
     let core = lookup(CORE);
     // The core crate may have the facade as a development dependency, but cannot refer to it.
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_with_neither_is_told_what_to_add() {
+    fn the_error_for_a_crate_with_neither_names_the_dependency() {
         assert!(path_given(None, None).contains("add `tenterhook` to the dependencies in Cargo.toml"));
     }
 }

@@ -38,7 +38,7 @@ use proc_macro_crate::crate_name;
 ///
 /// # Arguments
 ///
-/// All arguments are optional. Declare what depends on the hook's options in `fn declare`.
+/// All arguments are optional. Declarations that depend on the hook's options belong in `fn declare`.
 ///
 /// | argument | meaning | default |
 /// |---|---|---|
@@ -53,9 +53,9 @@ use proc_macro_crate::crate_name;
 /// # Methods
 ///
 /// The block of an observer or a controller contains handlers and, optionally, `declare`, `wants_point`,
-/// `wants_activations`, `state_dict`, `load_state_dict`, `check_state_dict`, `finish` and `sent`. Any other
-/// method is an error with a suggestion; helper methods belong in a plain `impl T` block. Associated types,
-/// constants and macro calls are errors, too.
+/// `wants_activations`, `state_dict`, `load_state_dict`, `check_state_dict`, `finish` and `delivery_stats`.
+/// Any other method is an error with a suggestion; helper methods belong in a plain `impl T` block.
+/// Associated types, constants and macro calls are also errors.
 ///
 /// # The calling crate
 ///
@@ -71,7 +71,7 @@ pub fn hook(args: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Expands to the handlers that `#[hook]` knows, in order, as `&[(name, steers)]`.
 ///
-/// For the core crate, which compares it with its table of events at compile time.
+/// Used by the core crate, which compares it with its table of events at compile time.
 ///
 /// ```ignore
 /// const HANDLERS: &[(&str, bool)] = handler_table!();

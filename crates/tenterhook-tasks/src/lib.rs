@@ -1,6 +1,6 @@
 //! The tasks built into `tenter`: handwritten digits, and a byte-level language model.
 
-// Printing is done in one place of the app, which escapes untrusted text.
+// Only the app prints, in one place that escapes untrusted text.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod digits;

@@ -8,7 +8,7 @@ use tenterhook::task::Problem;
 
 const MAX_THREADS: usize = 1024;
 
-/// How samples become batches.
+/// Batching and loading of samples.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LoaderOptions {
@@ -18,7 +18,8 @@ pub struct LoaderOptions {
     pub shuffle: bool,
     /// Drops the last training batch of an epoch if it is incomplete.
     pub drop_last: bool,
-    /// Worker threads that load batches; 0 loads them in the training thread. The batches do not depend on the number.
+    /// Worker threads that load batches; 0 loads them in the training thread. The batches do not depend on
+    /// this number.
     #[schemars(extend("x-harmless-change" = true))]
     pub threads: usize,
     /// Batches that the worker threads load in advance.
@@ -33,7 +34,7 @@ impl Default for LoaderOptions {
 }
 
 impl LoaderOptions {
-    /// All options that cannot work.
+    /// All invalid options.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
@@ -51,18 +52,17 @@ impl LoaderOptions {
         problems
     }
 
-    /// The size of the largest batch of this many samples.
+    /// The size of the largest batch for this number of samples.
     pub(crate) fn largest_batch(&self, samples: usize) -> f64 {
         self.batch_size.min(samples) as f64
     }
 
-    /// The key of the batch size and how many times the default a batch of this size is, for
-    /// [`Estimate::part_of`].
+    /// The key of the batch size, and the ratio of this size to the default, for [`Estimate::part_of`].
     pub(crate) fn batch_size_key(batch: f64) -> (&'static str, f64) {
         ("loader.batch_size", batch / LoaderOptions::default().batch_size as f64)
     }
 
-    /// Adds the memory of the current batch and of those that are prefetched.
+    /// Adds the memory of the current batch and of the prefetched ones.
     pub(crate) fn with_batches(&self, estimate: Estimate, samples: usize, bytes_of_sample: f64) -> Estimate {
         let batch = self.batch_size.min(samples);
         let batches = samples.checked_div(batch).unwrap_or(0).saturating_add(1);

@@ -1,4 +1,4 @@
-//! For tests of models: the points of a forward pass and the names of the parameters.
+//! Records the hook points of a forward pass and the names of the parameters, for tests of models.
 
 use std::fmt::Display;
 

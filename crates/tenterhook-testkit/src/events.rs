@@ -1,4 +1,5 @@
-//! Delivering events: a method for each builds its context from the simulated run and passes it to the real runner.
+//! Methods that deliver events: each builds the context from the simulated run and passes it to the real
+//! runner.
 
 #[allow(clippy::wildcard_imports)] // forty contexts
 use tenterhook_core::*;
@@ -127,7 +128,7 @@ contexts! { run;
     Exception { failure: &run.values.failure, }
 }
 
-/// NaN where a loss is required and none is set.
+/// The loss, or NaN if none is set.
 fn loss(run: &SimulatedRun) -> Scalar<'_> {
     Scalar::new(run.result.loss.as_ref().unwrap_or(&f64::NAN))
 }

@@ -90,7 +90,7 @@ impl FitScript {
         FitScript { loss: Box::new(loss), ..self }
     }
 
-    /// Adds `on_log` where a trainer writes metrics: after batches, validations and epochs.
+    /// Adds `on_log` after batches, validations and epochs, as a trainer does.
     #[must_use]
     pub fn logging(self) -> FitScript {
         FitScript { logs: true, ..self }

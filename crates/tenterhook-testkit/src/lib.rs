@@ -1,10 +1,10 @@
-//! Test a hook without a trainer: set the state of a simulated run, deliver events, and look at what the hook decided, logged
-//! and saved.
+//! Test a hook without a trainer: set the state of a simulated run, deliver events, and inspect what the hook
+//! decided, logged and saved.
 //!
 //! **Invariant.** Events are delivered by the real runner, so policies, disabling and toggles behave as in a real run. Only the
 //! run around the hook is simulated.
 //!
-//! # A test, from beginning to end
+//! # A complete test
 //!
 //! The hook under test halves every learning rate once it has seen more than ten high losses:
 //!
@@ -71,14 +71,14 @@
 //! |---|---|
 //! | how do I set the values of a context? | the setters of [`Rig`] |
 //! | how do I deliver the events of a whole run? | [`FitScript`], [`Rig::play`] |
-//! | does my hook resume exactly? | [`check_resume`]; by hand, [`Rig::resumed`] |
+//! | does my hook resume exactly? | [`check_resume`], or [`Rig::resumed`] step by step |
 //! | how did it fail, and what did the policy do? | [`Rig::failures`], [`Delivery::failure`] |
 //! | parameters, gradients, activations? | [`NamedTensors`] |
 //!
 //! The cargo feature `trainer` adds what tests of a trainer need: `recording`, a toy that records every call, `ranks`, a strategy
 //! whose ranks are threads of one process, and `Scenario`, which `tenter trace FILE.json` runs.
 
-// Printing is done in one place of the app, which escapes untrusted text.
+// Only the app prints, in one place that escapes untrusted text.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod events;

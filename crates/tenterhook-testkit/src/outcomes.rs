@@ -16,12 +16,12 @@ pub(crate) struct Outcomes {
     pub(crate) others: Vec<HookDecision>,
 }
 
-/// One event and how the hook under test answered it.
+/// One event and the response of the hook under test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delivery {
     /// The event.
     pub event: Event,
-    /// Whether the hook received the event: it wants it and is enabled.
+    /// Whether the hook received the event, because it wants the event and is enabled.
     pub delivered: bool,
     /// The decision of the hook.
     pub decision: Decision,
@@ -29,7 +29,7 @@ pub struct Delivery {
     pub failure: Option<String>,
 }
 
-/// The effect of a failure, as the policy of the hook has it.
+/// The effect of a failure, according to the policy of the hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureEffect {
     /// It was reported; the hook stays enabled.
@@ -166,7 +166,7 @@ impl<H> Rig<H> {
         self.outcomes.failures.push(RecordedFailure { failure, effect: FailureEffect::Aborted });
     }
 
-    /// The text of the first failure of the hook under test after this many failures.
+    /// The text of the first failure of the hook under test after the first `noted` failures.
     pub(crate) fn own_failure_since(&self, noted: usize) -> Option<String> {
         let own = Origin::Hook(self.name.clone());
         let mut failures = self.outcomes.failures[noted..].iter().map(|failed| &failed.failure);

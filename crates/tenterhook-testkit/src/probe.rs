@@ -1,6 +1,6 @@
 //! A hook that forwards everything to the hook under test, and records the calls.
 //!
-//! The hook under test is shared, so that a test can read its fields while the runner owns the probe.
+//! The hook under test is shared, so a test can read its fields while the runner owns the probe.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -24,7 +24,8 @@ use tenterhook::{BoxError, Strategy, World};
 /// The default timeout of a collective.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Runs a function on `size` threads at once, each with the strategy of its rank, and returns the results by rank.
+/// Runs a function on `size` threads in parallel, each with the strategy of its rank, and returns the results
+/// by rank.
 ///
 /// # Panics
 /// If one of the threads panics.
@@ -49,7 +50,7 @@ pub struct ThreadRank {
     timeout: Duration,
 }
 
-/// Where the ranks exchange their messages.
+/// The shared state through which the ranks exchange messages.
 #[derive(Default)]
 struct Rendezvous {
     state: Mutex<State>,
@@ -206,7 +207,7 @@ impl Strategy for ThreadRank {
     }
 }
 
-/// Fails the collectives of the other ranks, which would wait for this one.
+/// Fails the collectives of the other ranks, which would otherwise wait for this rank.
 impl Drop for ThreadRank {
     fn drop(&mut self) {
         self.rendezvous.fail(self.world.rank, "it is gone");

@@ -1,4 +1,4 @@
-//! `check_resume`: plays a script whole, and again killed and resumed at every possible checkpoint.
+//! `check_resume`: plays a script without interruption, then killed and resumed at every possible checkpoint.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,13 +14,15 @@ use crate::simulated_run::SimulatedRun;
 
 /// Checks that a hook behaves the same in a run that is killed and resumed as in a run that is not interrupted.
 ///
-/// The script is played whole. Then, for every event after which a checkpoint can be taken, it is played up to there and a
-/// few events further (the time between the last checkpoint and the kill), and from there again with a fresh hook that
-/// loads the state. From then on both runs must have the same decisions, metrics, notices and console lines at every
-/// event, and the same blackboard, states and files once they have [finished](tenterhook_core::Hook::finish).
+/// The script is played without interruption first. Then, for every event after which a checkpoint can be
+/// taken, it is played up to that event and a few events further (the time between the last checkpoint and
+/// the kill), and continued from that event with a fresh hook that loads the state. Both runs must then have
+/// the same decisions, metrics, notices and console lines at every event, and the same blackboard, states and
+/// files after they have [finished](tenterhook_core::Hook::finish).
 ///
-/// `make` makes the rig with a fresh hook; its argument is a directory for the files of the run. `play` plays one entry of the
-/// script and may set values before; mostly it is `|rig, entry| { rig.play_entry(entry); }`.
+/// `make` makes the rig with a fresh hook; its argument is a directory for the files of the run. `play` plays
+/// one entry of the script and may set values before; usually it is `|rig, entry| { rig.play_entry(entry);
+/// }`.
 ///
 /// ```
 /// use tenterhook_core::{hook, HookResult, Observer, State, StepEnd};
@@ -50,7 +52,7 @@ use crate::simulated_run::SimulatedRun;
 ///
 /// # Panics
 ///
-/// If the runs differ. The message says where the run was cut and where the first difference is.
+/// If the runs differ. The message names the event of the checkpoint and the first difference.
 #[track_caller]
 pub fn check_resume<H: Hook>(
     script: &[ScriptEntry],
@@ -109,7 +111,7 @@ impl<H: Hook, M: Fn(&Path) -> Rig<H>, P: Fn(&mut Rig<H>, &ScriptEntry)> Check<'_
         }
         drop(rig);
         let mut rig = (self.make)(directory.path());
-        // The facts about the run are those of the resumed run; the rest is restored.
+        // The facts about the run come from the resumed run; everything else is restored.
         let facts = std::mem::take(&mut rig.run.shared.run);
         rig.run = run;
         rig.run.shared.run = facts;
@@ -214,7 +216,7 @@ fn assert_same(expected: &str, resumed: &str, difference: &str) {
     assert!(expected == resumed, "{difference}\nuninterrupted: {expected}\nresumed:       {resumed}");
 }
 
-/// Where the trainer resumes: after the end of an epoch, at the next one.
+/// The progress at which the trainer resumes: after the end of an epoch, the start of the next one.
 fn resume_progress(progress: Progress) -> Progress {
     if progress.epochs_done > progress.epoch {
         Progress { epoch: progress.epoch + 1, batches: 0, ..progress }

@@ -16,8 +16,9 @@ use crate::simulated_run::SimulatedRun;
 /// The hook is registered with a real [`HookRunner`], so policies, disabling and toggles behave as in a real run. There are
 /// three groups of methods:
 ///
-/// - **setters**: [`loss`](Rig::loss), [`epoch`](Rig::epoch), [`params`](Rig::params), … set what contexts show. A value
-///   stays until it is changed. Setters return the rig, so that an event can follow on the same line;
+/// - **setters**: [`loss`](Rig::loss), [`epoch`](Rig::epoch), [`params`](Rig::params), … set what contexts
+///   show. A value stays until it is changed. Setters return the rig, so an event can follow on the same
+///   line;
 /// - **events**: one method per event, with the name of its handler, such as
 ///   [`on_train_batch_end`](Rig::on_train_batch_end); [`deliver`](Rig::deliver) takes the event as a value and
 ///   [`play`](Rig::play) a whole script. For update hooks there is [`update`](Rig::update), for forward hooks
@@ -120,8 +121,9 @@ impl<H: Hook> Rig<H> {
         }
     }
 
-    /// The run killed here and resumed from a checkpoint with a fresh hook. The state of the hook is serialized to JSON and
-    /// back, as in a checkpoint. Metrics, blackboard, random streams and all set values are kept; other hooks are not.
+    /// Simulates that the run is killed now and resumed from a checkpoint with a fresh hook. The state of the
+    /// hook is serialized to JSON and back, as in a checkpoint. Metrics, blackboard, random streams and all
+    /// set values are kept; other hooks are not.
     ///
     /// A hook resumes correctly if both rigs have the same results for the same further events.
     ///
@@ -149,6 +151,6 @@ pub(crate) fn through_json<T: Serialize + DeserializeOwned>(state: &T, of: &str)
     };
     match serde_json::from_str(&text) {
         Ok(state) => state,
-        Err(error) => panic!("the state of `{of}` does not come back from JSON: {error}"),
+        Err(error) => panic!("the state of `{of}` cannot be read from JSON: {error}"),
     }
 }

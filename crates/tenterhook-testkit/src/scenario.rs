@@ -15,7 +15,7 @@ use crate::recording::{
     CallLog, InjectedAction, RecordingData, RecordingHook, RecordingModule, RecordingStrategy,
 };
 
-/// A scenario file: what a trainer runs, and the actions injected into the run.
+/// A scenario file: the configuration of a trainer, and the actions injected into its run.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
@@ -109,7 +109,7 @@ impl Value {
     }
 }
 
-/// A hook that records, or a built-in one.
+/// A recording hook or a built-in one.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 enum HookEntry {
@@ -151,7 +151,7 @@ impl Scenario {
                 }
                 HookEntry::BuiltIn(table) => {
                     let mut table = table.clone();
-                    // The recordings of Lightning use its default mode; here `mode` has none.
+                    // The recordings of Lightning use its default mode; here `mode` has no default.
                     let judges = ["early_stopping", "checkpoint"].contains(&table.common.use_.as_str());
                     if judges && table.options.contains_key("monitor") {
                         table.options.entry("mode").or_insert_with(|| "min".into());
@@ -194,7 +194,7 @@ impl Scenario {
         (module, RecordingData::new(toy_data, call_log).numbered())
     }
 
-    /// Runs it in the given directory. The calls are recorded even if the run fails.
+    /// Runs the scenario in the given directory. The calls are recorded even if the run fails.
     pub fn run(&self, scratch: &Path) -> Result<(CallLog, Option<RunError>), String> {
         let call_log = CallLog::default();
         for Injection { source, at, nth, action } in &self.inject {

@@ -1,4 +1,4 @@
-//! Setters for everything that a context can show.
+//! Setters for all values of contexts.
 
 use std::any::Any;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ setters! { run, "Position of the run.";
     epoch(epoch: u64) { run.at.progress.epoch = epoch; }
     /// The completed optimizer steps.
     step(step: u64) { run.at.progress.step = step; }
-    /// All counters at once.
+    /// All progress counters.
     progress(progress: Progress) { run.at.progress = progress; }
     /// The time since the run began.
     elapsed(elapsed: Duration) {
@@ -84,7 +84,7 @@ setters! { run, "The batch and its results.";
     last_batch(is_last: bool) { run.batch.is_last = is_last; }
     /// The batch's tensors.
     batch_tensors(tensors: impl Into<NamedTensors>) { run.batch.tensors = tensors.into(); }
-    /// The loss. It also sets the latest and the average loss.
+    /// The loss of the batch, and the latest and the average loss.
     loss(loss: f64) {
         run.result.loss = Some(loss);
         run.result.losses = (Some(loss), Some(loss));

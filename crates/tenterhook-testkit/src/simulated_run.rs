@@ -33,7 +33,7 @@ pub(crate) struct SimulatedRun {
     loops: Loops,
 }
 
-/// Position of the run. `None` stands for the usual value of the event.
+/// Position of the run. `None` is the usual value for the event.
 #[derive(Clone, Default)]
 pub(crate) struct Position {
     pub(crate) progress: Progress,
@@ -108,7 +108,7 @@ pub(crate) struct Checkpoint {
 /// Numbers and histograms of one line of metrics.
 pub(crate) type LogLine = (BTreeMap<String, f64>, BTreeMap<String, Histogram>);
 
-/// The current line, what was logged after it, and the loop of the next line.
+/// The current line, the values logged after it, and the loop of the next line.
 #[derive(Clone)]
 pub(crate) struct Log {
     pub(crate) line: LogLine,

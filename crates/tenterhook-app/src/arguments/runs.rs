@@ -7,7 +7,7 @@ use tenterhook::checkpoint::OnUnreadable;
 
 use super::{AfterTraining, Overrides, Trust};
 
-/// Where runs are looked up.
+/// The option for the directory of all runs.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RunsDir {
     /// The directory of all runs.
@@ -24,7 +24,7 @@ pub(crate) struct ResumeOptions {
     /// Resume even if hooks were added or removed. New hooks start without state; the state of removed hooks is lost.
     #[arg(long)]
     pub(crate) accept_hook_changes: bool,
-    /// Skip checkpoints that cannot be read, and resume from the newest one that can. Default: stop with an error.
+    /// Skip unreadable checkpoints, and resume from the newest readable one. Default: stop with an error.
     #[arg(long)]
     skip_unreadable: bool,
 }
@@ -80,12 +80,13 @@ pub(crate) struct Runs {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Show {
-    /// The run: its id, the start or end of the id, a path, `latest`, or `latest~1` for the one before it.
+    /// The run: its id, the start or end of the id, a path, `latest`, or `latest~1` for the run before it.
     #[arg(default_value = "latest")]
     pub(crate) run: String,
     #[command(flatten)]
     pub(crate) dir: RunsDir,
-    /// Plot a metric, e.g. val/loss, or all metrics with that last part, e.g. loss. Can be given several times.
+    /// Plot a metric, e.g. val/loss, or all metrics whose name ends with this part, e.g. loss. Can be given
+    /// several times.
     #[arg(long = "metric", value_name = "NAME")]
     pub(crate) metrics: Vec<String>,
     /// Width of the curves, in characters.
@@ -109,7 +110,7 @@ pub(crate) struct Compare {
     pub(crate) names: Vec<String>,
     #[command(flatten)]
     pub(crate) dir: RunsDir,
-    /// Also show what is equal.
+    /// Also show equal values.
     #[arg(long)]
     pub(crate) all: bool,
     /// Print JSON.
@@ -158,7 +159,7 @@ pub(crate) struct Export {
     /// The file to write. Default: the name of the run or checkpoint, in the working directory.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Export the weights that were trained, even if others were evaluated, such as an average of them.
+    /// Export the trained weights, even if others, such as their average, were used in evaluations.
     #[arg(long)]
     pub(crate) raw: bool,
     /// Overwrite an existing file.

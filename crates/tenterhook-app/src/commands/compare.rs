@@ -17,7 +17,7 @@ use crate::progress::is_progress;
 
 /// Maximum width of a value.
 const MAX_WIDTH: usize = 48;
-/// How much of an id is shown, if it is unique.
+/// The number of characters of an id that are shown, if they are unique.
 const SHORT_ID: usize = 8;
 
 /// A key, and its value in each run.
@@ -64,7 +64,7 @@ fn config(run: &Run) -> Config {
         .unwrap_or_default()
 }
 
-/// The order of the hooks that all runs have. Hooks are compared by name, but their order matters, too.
+/// The order of the hooks that all runs have. Hooks are compared by name, but their order also matters.
 fn orders(configs: &[Config]) -> Vec<Option<Value>> {
     let shared = |name: &&String| configs.iter().all(|other| other.hooks.contains(name));
     let order = |config: &Config| {
@@ -157,7 +157,7 @@ fn number(value: Option<&Value>) -> Option<f64> {
     value.as_f64().or_else(|| value.as_str()?.parse().ok())
 }
 
-/// How much a metric of a run is above that of the first run.
+/// The difference of a run's metric to that of the first run.
 fn difference(values: &[Option<Value>], run: usize) -> Option<f64> {
     Some(number(values[run].as_ref())? - number(values[0].as_ref())?)
 }

@@ -127,8 +127,8 @@ fn evaluate(
     called.map(|report| exit_code(&report)).map_err(CommandError::from_run)
 }
 
-/// A trainer with all hooks of the configuration. An evaluation is not a run, so files of hooks go into a directory
-/// beside the runs, which the first file creates.
+/// A trainer with all hooks of the configuration. An evaluation is not a run, so files of hooks go into a
+/// directory beside the runs, which is created with the first file.
 fn evaluation_trainer(app: &App, resolved: &Config, output: Output) -> Result<Trainer, CommandError> {
     let trainer = resolved.bare_trainer(&app.registry)?;
     let place = resolved.runs_dir.join(EVALUATIONS).join(&trainer.run_info().id);

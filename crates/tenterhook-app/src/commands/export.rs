@@ -46,7 +46,8 @@ pub(crate) fn run(arguments: &Export) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where the weights are. Only checkpoints have the trained weights: a run's final weights are the evaluated ones.
+/// The path of the weights. The trained weights are in checkpoints only: a run's final weights are the
+/// evaluated ones.
 fn source(arguments: &Export) -> Result<PathBuf, CommandError> {
     let path = Weights::find(&arguments.path, &arguments.dir.path)?.path;
     if !arguments.raw || !path.join("run.json").is_file() {

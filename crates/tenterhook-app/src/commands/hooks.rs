@@ -34,7 +34,7 @@ fn all(app: &App) -> Vec<HookDescription> {
     app.registry.hooks().filter_map(|listed| app.registry.describe(listed.name).ok()).collect()
 }
 
-/// Observer, controller and so on, if that is known before the hook is built.
+/// The hook's kind, such as observer, if it is known before the hook is built.
 fn kind(hook: &HookDescription) -> String {
     hook.properties.as_ref().map_or(String::new(), |made| made.kind.to_string())
 }

@@ -60,7 +60,7 @@ fn package_name(directory: &Path) -> Result<String, CommandError> {
     Err(CommandError::new(format_args!("`{name}` is not a valid project name")).fix(fix))
 }
 
-/// Where the project finds tenterhook.
+/// The source of the project's dependency on tenterhook.
 enum Source {
     Path(PathBuf),
     Git(String),

@@ -96,7 +96,7 @@ fn to_text(trainer: &Trainer) -> String {
     lines.join("\n") + "\n"
 }
 
-/// The enabled update hooks in order, and why they have this place.
+/// The enabled update hooks in order, and the reason for their place.
 fn update_hooks(trainer: &Trainer) -> Vec<(String, &'static str)> {
     let enabled =
         trainer.list_hooks().into_iter().filter(|hook| hook.kind == HookKind::Update && hook.enabled);
@@ -109,7 +109,7 @@ fn update_hooks(trainer: &Trainer) -> Vec<(String, &'static str)> {
     enabled.map(|hook| row(hook.name)).collect()
 }
 
-/// What a hook declares, as the end of its line.
+/// The declarations of a hook, as the end of its line.
 fn declarations(spec: &HookSpec) -> String {
     let list = |word: &str, names: Vec<String>| {
         if names.is_empty() { String::new() } else { format!(", {word} {}", names.join(" and ")) }

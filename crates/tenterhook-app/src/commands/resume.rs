@@ -24,7 +24,7 @@ pub(crate) fn run(app: &App, arguments: &Resume) -> CommandResult {
     Training { resolved: &resolved, target, init_from: None, after: *after }.run(app)
 }
 
-/// The directory of a run that is named itself or by one of its checkpoints.
+/// The directory of a run, found by its name or by one of its checkpoints.
 fn run_directory(app: &App, runs_dir: &Path, what: &str) -> Result<PathBuf, CommandError> {
     let path = Path::new(what);
     if !is_checkpoint(path) {

@@ -1,4 +1,4 @@
-//! Finds what `tenter resume` and `tenter train --resume` resume.
+//! Finds the run or checkpoint for `tenter resume` and `tenter train --resume`.
 
 use std::path::{Path, PathBuf};
 
@@ -13,10 +13,10 @@ use crate::app::App;
 use crate::arguments::{Output, ResumeOptions};
 use crate::error::CommandError;
 
-/// The run or checkpoint that a training resumes. The default is a new run.
+/// The run or checkpoint to resume. The default is a new run.
 #[derive(Debug, Default)]
 pub(crate) struct ResumePlan {
-    /// `resume` or `--resume` was given.
+    /// Whether `resume` or `--resume` was given.
     requested: bool,
     /// The lock of the run to resume, until the trainer takes it; `None` starts a new run.
     pub(crate) lock: Option<RunLock>,
@@ -31,7 +31,7 @@ pub(crate) struct ResumePlan {
 }
 
 impl ResumePlan {
-    /// Finds the run or checkpoint, and refuses what cannot be resumed.
+    /// Finds the run or checkpoint, and refuses one that cannot be resumed.
     pub(crate) fn find(
         app: &App,
         runs_dir: &Path,
@@ -74,7 +74,7 @@ impl ResumePlan {
 
     /// Prints which checkpoints were skipped, and whether a new run starts. The trainer reports the resume itself.
     pub(crate) fn report(&self, runs_dir: &Path, quiet: bool) {
-        // Also if quiet.
+        // Printed even if `quiet` is set.
         for (_, why) in &self.skipped {
             print_stderr(format_args!("skipped: {why}"));
         }

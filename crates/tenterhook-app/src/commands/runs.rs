@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: &arguments::Runs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The run with this name. If `latest` points to a run that is gone, the newest run is used, with a message.
+/// The run with this name. If `latest` points to a removed run, the newest run is used, with a message.
 pub(super) fn find_run(directory: &Path, wanted: &str) -> Result<Run, CommandError> {
     let run = Runs::resolve(directory, wanted).map_err(with_hint)?;
     if let Some(lost) = Runs::lost_latest(directory, wanted) {
@@ -92,7 +92,7 @@ pub(super) fn find_run(directory: &Path, wanted: &str) -> Result<Run, CommandErr
     Ok(run)
 }
 
-/// Adds the option that helps.
+/// Adds a hint about the option that solves the problem.
 fn with_hint(error: ReadError) -> CommandError {
     match error {
         ReadError::NoDirectory { .. } => CommandError::new(format_args!("{error} with --dir")),
@@ -174,7 +174,7 @@ fn to_json(runs: &Runs, rows: &[Row<'_>]) -> String {
 
 /// The contents of `run.json`, with the name and directory of the run.
 pub(super) fn record(run: &Run) -> Value {
-    // It was read from JSON, so this cannot fail.
+    // The record was read from JSON, so this cannot fail.
     let mut record = serde_json::to_value(&run.record).unwrap_or_default();
     record["name"] = json!(run.name);
     record["directory"] = json!(run.directory);

@@ -1,4 +1,4 @@
-//! Table of what hooks sent to files, programs and servers.
+//! Table of the items that hooks sent to files, programs and servers.
 
 use tenterhook::run::SentByHook;
 
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_shows_what_was_delivered_failed_dropped_and_lost() {
+    fn the_table_shows_delivered_failed_dropped_and_lost_items() {
         let of = |value| serde_json::from_value::<SentByHook>(value).expect("it reads");
         let csv = of(json!({ "hook": "csv", "sent": 120, "delivered": 120, "flushed_s": 0.0012 }));
         let notify = of(json!({

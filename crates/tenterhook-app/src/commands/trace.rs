@@ -121,7 +121,8 @@ fn trace_scenario(path: &Path, all: bool) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Steps, batch starts and batch ends have the batch index, and the loader index if it is not 0.
+/// The JSON row of a call. Steps, batch starts and batch ends have the batch index, and the loader index if
+/// it is not 0.
 fn row_of(RecordedCall { source, place, batch }: &RecordedCall) -> Value {
     let steps = ["training_step", "validation_step", "test_step", "predict_step"];
     let is_batch_event = place.ends_with("_batch_start") || place.ends_with("_batch_end");
@@ -175,7 +176,7 @@ const OF_STRATEGY: &[&str] = &[
 /// Events that Lightning's module does not receive.
 const NOT_OF_MODULE: &[&str] = &["on_sanity_check_start", "on_sanity_check_end", "on_exception"];
 
-/// Whether Lightning has this call, too.
+/// Whether Lightning also has this call.
 fn is_comparable(RecordedCall { source, place, .. }: &RecordedCall) -> bool {
     match source.as_str() {
         "strategy" => OF_STRATEGY.contains(place),

@@ -16,7 +16,7 @@ use crate::error::CommandError;
 /// Environment variable with the effect of `--trust`, for containers with a new home directory each time.
 const VARIABLE: &str = "TENTER_TRUST";
 
-/// What a command does with the configuration of a run.
+/// The action of a command on the configuration of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Resume the run in its own directory.

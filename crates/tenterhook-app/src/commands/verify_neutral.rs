@@ -51,7 +51,7 @@ pub(crate) fn run(app: &App, arguments: &VerifyNeutral) -> CommandResult {
     })
 }
 
-/// Why nothing was compared, as JSON.
+/// The reason why nothing was compared, as JSON.
 fn error_json(error: &NeutralError) -> serde_json::Value {
     match error {
         NeutralError::Interrupted { signal } => {
@@ -61,7 +61,7 @@ fn error_json(error: &NeutralError) -> serde_json::Value {
     }
 }
 
-/// Why nothing was compared, as an error.
+/// The reason why nothing was compared, as an error.
 fn report_error(error: NeutralError) -> CommandResult {
     match error {
         NeutralError::Run { kind, error } => {

@@ -1,4 +1,4 @@
-//! Finds weights that the command line names: a file, a checkpoint or a run.
+//! Finds the weights that are named on the command line: a file, a checkpoint or a run.
 
 use std::path::{Path, PathBuf};
 

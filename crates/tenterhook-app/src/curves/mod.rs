@@ -1,6 +1,6 @@
 //! Charts as text: a line of braille dots for the first metric, and one mark per point for the others.
 //!
-//! Curves differ in their symbols, so that they can be told apart without colours.
+//! Curves have different symbols, so colours are not needed to distinguish them.
 
 use crate::format::number;
 
@@ -108,7 +108,7 @@ impl Range {
     }
 
     fn down(&self, value: f64, dots: usize) -> usize {
-        // Halved, because the range may exceed the largest number.
+        // The values are halved, because the range may exceed the largest number.
         dot_at((self.high / 2.0 - value / 2.0) / (self.high / 2.0 - self.low / 2.0), dots)
     }
 
@@ -158,7 +158,7 @@ fn steps(range: &Range, columns: usize) -> String {
     if room < middle.len() + 4 || range.steps.1 - range.steps.0 < 2 {
         return format!("{first}{:>1$}", last, columns.saturating_sub(first.len()).max(last.len() + 1));
     }
-    // The middle of the axis, not of the room between the labels.
+    // The middle of the axis, not of the space between the labels.
     let before = (columns / 2).saturating_sub(first.len() + middle.len() / 2).max(1);
     let after = room.saturating_sub(before + middle.len());
     format!("{first}{:before$}{middle}{:after$}{last}", "", "")
@@ -244,7 +244,7 @@ impl Grid {
 fn statistics(points: &[(u64, f64)]) -> String {
     let finite = || points.iter().filter(|(_, value)| value.is_finite());
     let low = finite().min_by(|a, b| a.1.total_cmp(&b.1));
-    // The first of equal values.
+    // `rev` selects the first of equal values.
     let high = finite().rev().max_by(|a, b| a.1.total_cmp(&b.1));
     let text = |what: &str, (step, value): &(u64, f64)| format!("{what} {} at step {step}", number(*value));
     let mut words = Vec::new();

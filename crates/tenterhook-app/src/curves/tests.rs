@@ -6,7 +6,7 @@ fn series<'a>(name: &'a str, points: &[(u64, f64)]) -> Series<'a> {
     Series { name, points: points.to_vec() }
 }
 
-/// The picture must be this one, line by line.
+/// Checks that the chart equals this picture, line by line.
 #[track_caller]
 fn shows(series: &[Series<'_>], look: ChartStyle, picture: &[&str]) {
     let drawn = chart(series, look);
@@ -14,7 +14,7 @@ fn shows(series: &[Series<'_>], look: ChartStyle, picture: &[&str]) {
 }
 
 #[test]
-fn two_metrics_share_a_picture_and_differ_in_their_signs() {
+fn two_metrics_share_a_chart_and_differ_in_their_symbols() {
     let train = series("train/x", &[(0, 0.0), (4, 4.0), (8, 0.0)]);
     let both = [train, series("val/x", &[(4, 2.0), (8, 1.0)])];
     let figures = [
@@ -54,7 +54,7 @@ fn two_metrics_share_a_picture_and_differ_in_their_signs() {
 }
 
 #[test]
-fn what_is_not_finite_breaks_the_line_and_is_marked_and_counted() {
+fn non_finite_values_interrupt_the_line_and_are_marked_and_counted() {
     let inf = f64::INFINITY;
     let points = [(0, 0.0), (4, 2.0), (8, f64::NAN), (12, 4.0), (16, -inf), (20, 4.0), (24, 0.0)];
     shows(
@@ -110,7 +110,7 @@ fn no_numbers_and_no_size_are_too_large_or_too_small() {
 }
 
 #[test]
-fn colours_come_on_top_and_change_no_sign() {
+fn colours_change_no_symbol() {
     let both = [series("train/x", &[(0, 0.0), (8, 4.0)]), series("val/x", &[(4, 2.0)])];
     let coloured = chart(&both, ChartStyle { colour: true, ..SMALL });
     assert!(coloured.contains(COLOURS[0]) && coloured.contains(COLOURS[1]));

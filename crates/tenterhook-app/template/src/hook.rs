@@ -5,7 +5,7 @@ use serde::Deserialize;
 use tenterhook::prelude::*;
 
 /// Logs the highest loss of each epoch.
-// The first line of this comment is the purpose that the command `hooks` shows.
+// The command `hooks` shows the first line of this doc comment as the purpose.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {

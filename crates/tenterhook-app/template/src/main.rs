@@ -9,7 +9,7 @@ use tenterhook_app::App;
 
 fn main() -> ExitCode {
     App::new("{name}")
-        // How you start the program, for the commands that it suggests.
+        // The command that starts this program, for the commands that it suggests.
         .invoked_as("cargo run --release --")
         .task(spiral::Spiral)
         .hook("worst_batch", hook::WorstBatch::new)

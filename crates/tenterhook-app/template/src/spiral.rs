@@ -1,6 +1,6 @@
-//! The task: a small network that learns to tell two spirals apart.
+//! The task: a small network that learns to distinguish two spirals.
 //!
-//! From top to bottom: the model, a batch, what happens with a batch, the options, and the data.
+//! From top to bottom: the model, a batch, the steps, the options, and the data.
 
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
@@ -66,7 +66,7 @@ impl BatchData for SpiralBatch {
         self.position.dims()[0]
     }
 
-    /// What hooks see as `cx.batch.tensors`.
+    /// The tensors that hooks see as `cx.batch.tensors`.
     fn tensors(&self) -> &dyn TensorSource {
         &self.tensors
     }
@@ -100,7 +100,7 @@ impl BurnModule for Net {
         Ok(classes(self.forward(batch.position.clone(), cx)).into_data().iter::<i64>().collect())
     }
 
-    /// The metrics that the steps log, so that a misspelt `monitor` is found before training.
+    /// The metrics that the steps log; with them, a misspelt `monitor` is found before training.
     fn metrics(&self) -> Option<Vec<DeclaredMetric>> {
         Some(vec![
             DeclaredMetric::new("val/loss", Phase::Validate),
@@ -163,7 +163,7 @@ impl Task for Spiral {
         "tells two spirals apart"
     }
 
-    /// The default configuration, for what a file leaves out.
+    /// The default configuration, for keys that a file omits.
     fn defaults(&self) -> &str {
         "[trainer]\nmax_epochs = 30\n"
     }

@@ -1,4 +1,4 @@
-//! The trainer against a loop written by hand, to the bit.
+//! The trainer computes the same bits as a hand-written loop.
 
 use burn::optim::{AdamWConfig, GradientsParams};
 use tenterhook::random::seed_at;
@@ -9,7 +9,7 @@ use crate::lab::{Bench, Net, SharedVec, epochs, trainer, weights};
 
 const SEED: u64 = 3;
 
-/// Two epochs, as one writes them with Burn alone.
+/// Two epochs of a hand-written Burn loop.
 fn by_hand(bench: &Bench, mut net: Net) -> (Net, Vec<f64>) {
     let mut optimizer = AdamWConfig::new().with_weight_decay(0.1).init();
     let mut loader = bench.pairs().loaders(Split::Train).unwrap().remove(0);

@@ -1,4 +1,4 @@
-//! Following parameters: hooks learn how an update changed them.
+//! Tracking parameters: hooks receive the norms of their updates.
 
 use burn::optim::{AdamWConfig, SgdConfig};
 use tenterhook::tensor::{TrackedUpdate, UpdateNorms, norm};
@@ -16,15 +16,15 @@ fn ready(bench: &Bench, optimizers: fn() -> Optimizers) -> Burn<Net> {
     module
 }
 
-fn follow(module: &Burn<Net>) -> Vec<TrackedUpdate> {
+fn track(module: &Burn<Net>) -> Vec<TrackedUpdate> {
     Tensors::new(module.params()).iter().map(|param| param.track_update()).collect()
 }
 
-fn changes(module: &Burn<Net>, followed: &[TrackedUpdate]) -> Vec<Option<UpdateNorms>> {
+fn changes(module: &Burn<Net>, tracked: &[TrackedUpdate]) -> Vec<Option<UpdateNorms>> {
     Tensors::new(module.params())
         .iter()
-        .zip(followed)
-        .map(|(param, followed)| param.update_norms(followed))
+        .zip(tracked)
+        .map(|(param, tracked)| param.update_norms(tracked))
         .collect()
 }
 
@@ -33,23 +33,23 @@ fn values(module: &Burn<Net>) -> Vec<Vec<f32>> {
 }
 
 #[test]
-fn the_change_of_a_followed_parameter_is_that_of_the_next_update_only() {
+fn the_change_of_a_tracked_parameter_is_that_of_the_next_update_only() {
     for algorithm in [
         || Optimizer::new("adamw", AdamWConfig::new().build(), 0.01).into(),
         || Optimizer::new("sgd", SgdConfig::new().build(), 0.01).into(),
     ] {
         let bench = Bench::new();
         let mut module = ready(&bench, algorithm);
-        let (before, followed, by_another) = (values(&module), follow(&module), follow(&module));
-        assert!(changes(&module, &followed).iter().all(Option::is_none), "there is no update yet");
+        let (before, tracked, by_another) = (values(&module), track(&module), track(&module));
+        assert!(changes(&module, &tracked).iter().all(Option::is_none), "there is no update yet");
         module.optimizer_step(0, true).unwrap();
         let after = values(&module);
-        let told = changes(&module, &followed);
-        assert_eq!(changes(&module, &by_another), told, "all followers get the same change");
+        let first = changes(&module, &tracked);
+        assert_eq!(changes(&module, &by_another), first, "all hooks get the same change");
         module.optimizer_step(0, true).unwrap();
         assert_ne!(values(&module), after);
-        assert_eq!(changes(&module, &followed), told, "of the first update alone");
-        for ((before, after), change) in before.iter().zip(&after).zip(told) {
+        assert_eq!(changes(&module, &tracked), first, "of the first update alone");
+        for ((before, after), change) in before.iter().zip(&after).zip(first) {
             let difference: Vec<_> = before.iter().zip(after).map(|(before, after)| after - before).collect();
             let UpdateNorms { before: from, update: by } = change.unwrap();
             assert!(by > 0.0 && (by - norm(&difference)).abs() <= 1e-5 * by, "{by} of {difference:?}");
@@ -65,15 +65,15 @@ fn the_change_without_a_gradient_is_zero_and_that_of_another_optimizer_comes_lat
         let sgd = |name: &str| Optimizer::new(name, SgdConfig::new().build(), 0.01);
         Optimizers::one(sgd("biases").only(["**.bias"])).and(sgd("weights").only(["**.weight"]))
     });
-    let followed = follow(&module);
+    let tracked = track(&module);
     module.optimizer_step(0, false).unwrap();
     let names: Vec<_> = Tensors::new(module.params()).iter().map(|param| param.name().to_owned()).collect();
-    for (name, change) in names.iter().zip(changes(&module, &followed)) {
+    for (name, change) in names.iter().zip(changes(&module, &tracked)) {
         assert_eq!(change.is_some(), name.ends_with("bias"), "{name}");
     }
     module.optimizer_zero_grad(1).unwrap();
     module.optimizer_step(1, false).unwrap();
-    for (name, change) in names.iter().zip(changes(&module, &followed)) {
+    for (name, change) in names.iter().zip(changes(&module, &tracked)) {
         assert_eq!(
             change.unwrap().update > 0.0,
             name.ends_with("bias"),

@@ -1,11 +1,11 @@
-//! Clipping, against numbers computed by hand.
+//! Gradient clipping, compared with precomputed numbers.
 
 use tenterhook::settings::ClipAlgorithm;
 use tenterhook::{Settings, closure};
 
 use crate::lab::{Bench, Numbers, SharedVec, epochs, numbers, numbers_of, sgd, trainer};
 
-/// Of norm 5, over both parameters.
+/// Gradients with norm 5 over both parameters.
 const FIVE: Numbers = Numbers([3.0, 0.0], [-4.0]);
 
 /// The norms before and after clipping and at the end of the step, and the parameters after one step from 0.

@@ -48,7 +48,7 @@ fn dropout_is_active_again_after_a_validation() {
     let bench = Bench::new();
     let trained = |seed| {
         let mut module = bench.burn(bench.net(1)).with_optimizers(|_| Ok(sgd(0.1).into()));
-        // One validation before the first step; the seed reaches the weights by dropout alone.
+        // One validation before the first step; the seed affects the weights through dropout only.
         let settings = Settings { seed, num_sanity_val_steps: 1, max_steps: 1, ..epochs(1) };
         trainer(settings).fit(&mut module, &mut bench.pairs()).unwrap();
         weights(&module)

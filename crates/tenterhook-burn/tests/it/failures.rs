@@ -47,7 +47,7 @@ fn a_panic_in_a_training_step_is_an_error_with_its_place_and_the_model_is_still_
     let RunError::Failed { failure, later, .. } = error else { panic!("{error}") };
     assert_eq!((failure.origin, failure.place, failure.panicked), (Origin::Module, "training_step", true));
     assert!(later.is_empty(), "{later:?}");
-    assert_eq!(module.torn_down_with, Some(vec![2.0, 2.0]), "two steps down from 4");
+    assert_eq!(module.torn_down_with, Some(vec![2.0, 2.0]), "4 after two steps");
     assert_eq!(weights(&module).f32("weight", &[2]).unwrap(), [2.0, 2.0]);
 }
 

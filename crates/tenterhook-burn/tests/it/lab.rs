@@ -15,8 +15,8 @@ pub use tenterhook_testkit::recording::SharedVec;
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Makes models and data. There is one at a time, because the process has one random generator and every training step seeds
-/// it.
+/// Makes models and data. Only one exists at a time, because the process has one random generator, which
+/// every training step seeds.
 pub struct Bench {
     pub device: Device,
     _alone: MutexGuard<'static, ()>,
@@ -33,11 +33,11 @@ impl Bench {
         self.net_with(0.5, seed)
     }
 
-    /// The same with another dropout.
+    /// A net with another dropout probability.
     pub fn net_with(&self, dropout: f64, seed: u64) -> Net {
         self.device.seed(seed);
         let net = Net::new(dropout, &self.device.clone().autodiff());
-        // Burn initialises parameters at first use, which must be now.
+        // Burn initialises parameters at first use; this forces it now.
         net.fc1.weight.val();
         net.fc2.weight.val();
         net.fc1.bias.as_ref().map(Param::val);
@@ -49,7 +49,7 @@ impl Bench {
         Burn::new(model, &self.device)
     }
 
-    /// Four batches to train on and two to validate.
+    /// Four training batches and two validation batches.
     pub fn pairs(&self) -> DataLoaders<Pairs> {
         let batches = |name, samples: u32, from: u32| {
             let device = self.device.clone();
@@ -159,7 +159,7 @@ impl Slope {
         Slope { weight: param(&[0.0, 0.0]), inner: Inner { bias: param(&[0.0]) } }
     }
 
-    /// With these initial parameters.
+    /// A model with these initial parameters.
     pub fn at(weight: [f32; 2], bias: [f32; 1], device: &Device) -> Slope {
         let device = device.clone().autodiff();
         Slope {
@@ -186,12 +186,12 @@ impl BurnModule for Slope {
     }
 }
 
-/// These batches in order, to train on and to validate.
+/// These batches in order, for training and validation.
 pub fn numbers(batches: &[Numbers]) -> DataLoaders<Numbers> {
     to_train_on(batches).validate(one_by_one("val", batches))
 }
 
-/// These batches in order, to train on.
+/// These batches in order, for training.
 pub fn to_train_on(batches: &[Numbers]) -> DataLoaders<Numbers> {
     DataLoaders::new().train(one_by_one("train", batches))
 }
@@ -200,7 +200,7 @@ fn one_by_one(name: &str, batches: &[Numbers]) -> Batches<Numbers> {
     Batches::new(name, batches.to_vec(), |samples| Ok(samples[0])).size(1)
 }
 
-/// An optimizer that subtracts the gradients, times the learning rate.
+/// Plain SGD.
 pub fn sgd(lr: f64) -> Optimizer {
     Optimizer::new("sgd", SgdConfig::new().build(), lr)
 }

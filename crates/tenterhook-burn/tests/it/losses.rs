@@ -21,7 +21,7 @@ fn a_detached_loss_keeps_its_value_and_drops_its_graph() {
     let loss = Loss::from(module.loss(&batch));
     let detached = <Burn<Net> as Module>::detach(loss.clone());
     assert_eq!(detached.read().to_bits(), loss.read().to_bits());
-    // First, because a graph can be gone through once only.
+    // Checked first, because a graph can be used only once.
     let propagated = catch_unwind(AssertUnwindSafe(|| Module::backward(&mut module, &detached, 1.0)));
     assert!(!matches!(propagated, Ok(Ok(()))), "there is a graph left");
     Module::backward(&mut module, &loss, 1.0).unwrap();

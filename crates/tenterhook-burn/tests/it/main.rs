@@ -1,7 +1,7 @@
-//! Tests of the Burn engine: the same numbers as a loop written by hand, everything by name, exact resume.
+//! Tests of the Burn engine: the same numbers as a hand-written loop, state by parameter name, exact resume.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
-// What is compared is exact in binary, or must be the same to the bit.
+// The compared numbers are exact in binary, or must be the same to the bit.
 #![allow(clippy::float_cmp)]
 
 mod accumulation;

@@ -110,7 +110,7 @@ fn a_parameter_without_a_gradient_is_reported_by_name_and_unchanged() {
             _ => None,
         })
         .collect();
-    assert_eq!(missing, [["forgotten"]], "once, and nothing else");
+    assert_eq!(missing, [["forgotten"]], "exactly one report");
     let weights = weights(&module);
     assert_eq!(weights.f32("used", &[1]).unwrap(), [0.0]);
     assert_eq!(weights.f32("forgotten", &[1]).unwrap(), [1.0]);

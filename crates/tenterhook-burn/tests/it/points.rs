@@ -14,28 +14,28 @@ use crate::lab::{Bench, Numbers, SharedVec, epochs, numbers, sgd, trainer};
 struct Pointed {
     weight: Param<Tensor<1>>,
     #[module(skip)]
-    unspeakable: bool,
+    panicking_name: bool,
 }
 
 /// A name that panics when it is formatted.
-struct Unspeakable;
+struct PanickingName;
 
-impl Display for Unspeakable {
+impl Display for PanickingName {
     fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
         panic!("the name was formatted")
     }
 }
 
 impl Pointed {
-    fn new(unspeakable: bool, device: &Device) -> Pointed {
-        Pointed { weight: Param::from_data([2.0_f32, 2.0], device), unspeakable }
+    fn new(panicking_name: bool, device: &Device) -> Pointed {
+        Pointed { weight: Param::from_data([2.0_f32, 2.0], device), panicking_name }
     }
 
     fn forward(&self, batch: &Numbers, points: &mut impl HookPoints) -> Tensor<1> {
         let input = Tensor::from_data(batch.0, &self.weight.device());
         let doubled = self.weight.val() * input;
-        if self.unspeakable {
-            points.point(Unspeakable, &doubled);
+        if self.panicking_name {
+            points.point(PanickingName, &doubled);
         } else {
             points.point(format_args!("layers.{}", 0), &doubled);
             points.point("rows", &doubled.clone().reshape([1, 2]));
@@ -58,14 +58,14 @@ impl BurnModule for Pointed {
     }
 }
 
-type Heard = (Phase, String, Vec<usize>, Vec<f32>);
+type RecordedPoint = (Phase, String, Vec<usize>, Vec<f32>);
 
-struct Listen(SharedVec<Heard>);
+struct RecordPoints(SharedVec<RecordedPoint>);
 
 #[hook]
-impl Observer for Listen {
+impl Observer for RecordPoints {
     fn declare(&self, spec: HookSpec) -> HookSpec {
-        spec.name("listen")
+        spec.name("record_points")
     }
 
     fn on_activation(&mut self, activation: &Activation) -> HookResult {
@@ -79,14 +79,14 @@ impl Observer for Listen {
 }
 
 /// One epoch of one batch, with or without a forward hook: the recorded points, or the error.
-fn heard(unspeakable: bool, listen: bool) -> Result<Vec<Heard>, String> {
+fn recorded(panicking_name: bool, with_hook: bool) -> Result<Vec<RecordedPoint>, String> {
     let bench = Bench::new();
-    let pointed = Pointed::new(unspeakable, &bench.device.clone().autodiff());
+    let pointed = Pointed::new(panicking_name, &bench.device.clone().autodiff());
     let mut module = bench.burn(pointed).with_optimizers(|_| Ok(sgd(0.0).into()));
     let seen = SharedVec::new();
     let mut trainer = trainer(epochs(1));
-    if listen {
-        trainer.add_hook(Listen(seen.clone())).unwrap();
+    if with_hook {
+        trainer.add_hook(RecordPoints(seen.clone())).unwrap();
     }
     let run = trainer.fit(&mut module, &mut numbers(&[Numbers([1.0, -3.0], [0.0])]));
     run.map(|_| seen.take()).map_err(|error| error.to_string())
@@ -101,13 +101,13 @@ fn a_forward_hook_receives_every_point_with_its_shape_and_values() {
             (phase, "rows".to_owned(), vec![1, 2], values),
         ]
     };
-    assert_eq!(heard(false, true).unwrap(), [of(Phase::Train), of(Phase::Validate)].concat());
+    assert_eq!(recorded(false, true).unwrap(), [of(Phase::Train), of(Phase::Validate)].concat());
 }
 
 #[test]
 fn without_forward_hooks_the_name_is_not_formatted() {
-    assert_eq!(heard(true, false), Ok(Vec::new()));
-    let error = heard(true, true).unwrap_err();
+    assert_eq!(recorded(true, false), Ok(Vec::new()));
+    let error = recorded(true, true).unwrap_err();
     assert!(error.contains("the name was formatted"), "{error}");
 }
 

@@ -16,7 +16,7 @@ struct Normed {
     norm: BatchNorm,
 }
 
-/// Every name of Burn's prelude that is a type means Burn's.
+/// Every type name of Burn's prelude refers to Burn's type.
 fn _types_of_burn(
     _: &Tensor<2>,
     _: &Tensor<1, Int>,
@@ -54,7 +54,8 @@ fn running_statistics_are_not_counted_as_parameters() {
     let mut module = Burn::new(model, &device)
         .with_optimizers(|_| Ok(Optimizer::new("sgd", SgdConfig::new().build(), 0.1).into()));
     trainer.fit(&mut module, &mut to_train_on(&[Numbers([1.0, 2.0], [0.0])])).unwrap();
-    // 2·3 weights and 3 biases, and the batch norm's 3 factors and 3 offsets; its 3 means and 3 variances are not.
+    // 2·3 weights, 3 biases, and the batch norm's 3 factors and 3 offsets; its 3 means and 3 variances do not
+    // count.
     assert_eq!(trainer.run_info().parameters, 15);
     let summary = told.lock().unwrap().join("\n");
     assert!(summary.contains("model: 15 parameters in 4 tensors"), "{summary}");

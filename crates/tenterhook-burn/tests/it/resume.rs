@@ -30,7 +30,7 @@ fn run(bench: &Bench, seed: u64, root: &Path, from: Option<&Path>) -> TensorMap 
     let settings = Settings {
         seed: 9,
         limit_val_batches: Some(tenterhook::settings::BatchLimit::Count(0)),
-        // Each checkpoint is durable before the next, also on a slow disk.
+        // Each checkpoint is durable before the next, even on a slow disk.
         background_saves: false,
         ..epochs(3)
     };
@@ -50,7 +50,7 @@ fn run(bench: &Bench, seed: u64, root: &Path, from: Option<&Path>) -> TensorMap 
     weights(&module)
 }
 
-/// Copies the checkpoints of the first steps, as of a run that ended then.
+/// Copies the checkpoints of the first steps, as if the run had ended after them.
 fn copy_first(steps: u64, from: &Path, to: &Path) {
     for checkpoint in (1..=steps).map(|step| format!("epoch={}-step={step}", (step - 1) / 4)) {
         std::fs::create_dir(to.join(&checkpoint)).unwrap();
@@ -69,7 +69,7 @@ fn a_resumed_run_ends_with_the_same_bits_as_an_uninterrupted_one() {
     for (checkpoint, steps) in [("epoch=0-step=3", 3), ("epoch=1-step=6", 6), ("epoch=1-step=8", 8)] {
         let elsewhere = tempfile::tempdir().unwrap();
         copy_first(steps, root.path(), elsewhere.path());
-        // Other initial weights, so that only the checkpoint can make them equal.
+        // Other initial weights, so only the checkpoint can make the results equal.
         let resumed = run(&bench, 2, elsewhere.path(), Some(&elsewhere.path().join(checkpoint)));
         assert_eq!(resumed, whole, "{checkpoint}");
         for file in ["state.json", "weights.safetensors", "optimizer.safetensors"] {

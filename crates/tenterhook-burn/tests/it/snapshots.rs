@@ -1,4 +1,4 @@
-//! Snapshots keep the state of the moment at which they were taken.
+//! Snapshots keep the state at the time they were taken.
 
 use burn::optim::AdamWConfig;
 use tenterhook::module::{OptimizerState, SnapshotData, SnapshotParts};
@@ -50,7 +50,10 @@ fn a_snapshot_read_after_more_training_holds_the_state_before_it() {
     }
     let read = std::thread::spawn(|| snapshot.read(&Buffers::default()).map_err(|error| error.to_string()));
     assert!(read.join().unwrap().unwrap() == then, "on another thread");
-    assert!(second.read(&Buffers::default()).unwrap() == then, "and once more, when the first is gone");
+    assert!(
+        second.read(&Buffers::default()).unwrap() == then,
+        "and again after the first snapshot was dropped"
+    );
     let now = copied(&module);
     for (name, tensor) in now.weights.iter().chain(now.optimizers.tensors.iter()) {
         let before = then.weights.get(name).or_else(|_| then.optimizers.tensors.get(name)).unwrap();

@@ -1,4 +1,4 @@
-//! Weights in files.
+//! Saving and loading weights in files.
 
 use burn::module::Module;
 use burn::tensor::Tensor;

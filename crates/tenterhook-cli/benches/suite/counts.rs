@@ -40,7 +40,7 @@ pub fn instructions(_: Effort) -> Result<Vec<Line>> {
     Ok(vec![line("gpt", "GPT", 1, 1)?, line("cnn", "CNN", 2, 8)?])
 }
 
-/// Allocations of the tiny model, over as many steps as between two lines of the log, so that one line is included.
+/// Allocations of the tiny model over one logging interval, so one line of the log is included.
 pub fn allocations(_: Effort) -> Result<Vec<Line>> {
     valgrind::version()?;
     let of = |how: &str| per_step(200, 50, |steps| allocated("tiny", how, steps));
@@ -65,7 +65,7 @@ fn allocated(what: &str, how: &str, steps: u64) -> Result<u64> {
     let profile = tempfile::NamedTempFile::new()?;
     valgrind::count_into(&std::env::current_exe()?, &arguments(what, how, steps), profile.path())?;
     let profile = std::fs::read_to_string(profile.path())?;
-    // Functions of mimalloc are not inlined, those between it and Rust sometimes are.
+    // Counts calls of mimalloc's functions: they are never inlined, unlike their Rust wrappers.
     let asks = |name: &str| matches!(name, "mi_malloc_aligned" | "mi_zalloc_aligned" | "mi_realloc_aligned");
     match calls(&profile, asks) {
         0 => Err("no call of mimalloc is in callgrind's profile; was the program stripped?".into()),

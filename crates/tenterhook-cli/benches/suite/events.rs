@@ -55,7 +55,7 @@ pub fn accounted(effort: Effort) -> Result<Vec<Line>> {
 
 /// Nanoseconds per event, minus those of an empty loop.
 fn over_an_empty_loop(effort: Effort, scenario: Scenario, hooks: usize) -> Result<Measured> {
-    // Shorter than a time slice of the scheduler, so that most rounds are not interrupted.
+    // Shorter than a time slice of the scheduler, so most rounds are not interrupted.
     let iterations = 100_000 / hooks as u64;
     let timed = |scenario: Scenario| -> Result<_> {
         let mut own = OwnLoop::new(scenario)?;

@@ -1,4 +1,5 @@
-//! Comparison with Burn's own `Learner`, in the separate package `benches/learner`, because it needs more features of Burn.
+//! Comparison with Burn's own `Learner`, which runs in the separate package `benches/learner`, because it
+//! needs more features of Burn.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -26,7 +27,7 @@ fn program() -> Result<PathBuf> {
         .map_or_else(|| PathBuf::from(package).join("target"), PathBuf::from);
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--release", "--locked", "--target-dir"]).arg(&target).current_dir(package);
-    // Flags of this build are not meant for that one.
+    // The flags of this build must not apply to that package.
     let built = cargo.env_remove("RUSTFLAGS").stdout(Stdio::null()).status()?;
     if !built.success() {
         return Err(format!("{cargo:?}: {built}").into());

@@ -10,7 +10,7 @@
 //! cargo bench -- run tiny raw 1000   one training, for profilers and other tools
 //! ```
 //!
-//! Times are reported, but have no pass or fail. Method and results: `docs/explanation/performance.md`.
+//! Times are reported, but not checked. Method and results: `docs/explanation/performance.md`.
 
 mod counts;
 mod events;
@@ -105,7 +105,7 @@ fn options(arguments: &[String]) -> Result<Options> {
     Ok(options)
 }
 
-/// Measures a row in a new process on one thread, so that rows do not affect each other.
+/// Measures a row in a new process on one thread, so rows do not affect each other.
 fn measure_apart(row: &Row, effort: Effort) -> Vec<Line> {
     eprintln!("{}: {}", row.name, row.about);
     let measured = || -> Result<Vec<Line>> {
@@ -158,7 +158,7 @@ fn main() -> Result<ExitCode> {
         ["measure", name] => measure_here(name, false)?,
         ["measure", name, "--quick"] => measure_here(name, true)?,
         ["run", what, how, steps] => trainings::run(what, how, steps.parse()?)?,
-        // The arguments of core's example `cost`, so that the same code counts both.
+        // The same arguments as the example `cost` of the core, so the same code counts both.
         [event @ ("empty" | "unwanted" | "delivered" | "accounted"), hooks, iterations]
             if hooks.parse::<usize>().is_ok() =>
         {

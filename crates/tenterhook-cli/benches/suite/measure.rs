@@ -1,4 +1,4 @@
-//! Measurements in alternating rounds, so that other load on the machine affects all sides equally.
+//! Measurements in alternating rounds, so other load on the machine affects all sides equally.
 
 use std::error::Error;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The result of a measurement.
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// How thoroughly to measure.
+/// The effort of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// Only a few rounds.
@@ -54,7 +54,7 @@ impl Measured {
     }
 }
 
-/// How many of the sorted samples are outside of the interval, on each side.
+/// The number of sorted samples outside of the interval on each side.
 fn outside(samples: usize) -> usize {
     let mut probability = 0.5_f64.powi(i32::try_from(samples).unwrap_or(i32::MAX));
     let (mut below, mut out) = (0.0, 0);
@@ -80,7 +80,7 @@ pub fn alternate(
 ) -> Result<Measured> {
     let mut samples = Vec::with_capacity(rounds);
     for round in 0..=rounds {
-        // The order alternates, too.
+        // The order alternates as well.
         let (ours, theirs) = if round % 2 == 0 {
             let ours = ours()?;
             (ours, theirs()?)

@@ -21,7 +21,7 @@ pub struct Line {
     pub target: Option<f64>,
     /// A count, which is reproducible and can be checked against its target.
     pub counted: bool,
-    /// A remark, or why the measurement failed.
+    /// A remark, or the reason why the measurement failed.
     pub note: Option<String>,
 }
 

@@ -11,7 +11,7 @@ use crate::nothing;
 use crate::on_gpt::{Natively, OnHost, PlainGpt};
 use crate::workload::{self, BuiltInCnn, BuiltInGpt, Deep, Span, Tiny, Workload};
 
-/// How a model is trained.
+/// The variants of a measured training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// A Burn loop without a trainer.

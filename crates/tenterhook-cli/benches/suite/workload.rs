@@ -227,8 +227,8 @@ impl Watch {
     }
 }
 
-/// Repeats the same few batches, and reads the clock when the first and the last timed step start. So neither setup nor
-/// teardown is measured, and no hook is needed.
+/// Repeats the same few batches, and reads the clock at the start of the first and the last timed step. This
+/// excludes setup and teardown, and needs no hook.
 pub struct Source<B> {
     batches: Vec<B>,
     given: u64,
@@ -299,7 +299,7 @@ pub fn raw<W: Workload>(span: Span) -> f64 {
         let batch = source.give();
         let loss = W::loss(&model, &batch);
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
-        // Keeps losses as the trainer does: as scalars on the device.
+        // Losses are kept as in the trainer: as scalars on the device.
         losses += Loss::from(loss.inner()).read();
         model = optimizer.step(W::LR, model, gradients);
     }
@@ -307,7 +307,7 @@ pub fn raw<W: Workload>(span: Span) -> f64 {
     watch.seconds_per_step(span)
 }
 
-/// The settings with which the trainer does the same.
+/// The settings for the same training with the trainer.
 pub fn settings(span: Span) -> Settings {
     Settings {
         max_steps: i64::try_from(span.steps).unwrap_or(i64::MAX),

@@ -7,9 +7,9 @@
 //! cargo run --release --example save_cost -- --in DIR     on another disk
 //! ```
 //!
-//! It fails if a background save blocks training for more than 1/20 of a plain save, or if blocking and slowdown together
-//! take more than 1/5 of it. `--blocked` checks only the first with one training of each kind, because the second depends
-//! on other load of the machine.
+//! It fails if a background save blocks training for more than 1/20 of a plain save, or if blocking and
+//! slowdown together take more than 1/5 of it. `--blocked` checks only the first limit, with one training of
+//! each kind, because the slowdown depends on other load on the machine.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ const BATCH: usize = 32;
 const WARM_UP: u64 = 5;
 const INTERVAL: u64 = 20;
 const SAVES: u64 = 8;
-/// Trainings of each kind. They alternate, so that other load affects both equally.
+/// Trainings of each kind. They alternate, so other load affects both equally.
 const ROUNDS: usize = 3;
 
 /// Limits as fractions of a plain save: blocking alone, and with the slowdown of the following steps.
@@ -133,7 +133,7 @@ fn train(root: &Path, background: bool) -> Result<Vec<(Instant, Event)>, Box<dyn
     let mut trainer = Trainer::new(settings)?.with_checkpoints_in(root);
     let begins = closure::on_train_batch_start("begins", |_| note(Event::BatchStart));
     let save = closure::on_train_batch_end("save", |cx| {
-        // In the middle of an interval, so that there are steps without saving on both sides.
+        // In the middle of an interval, with steps without saving on both sides.
         if cx.step < WARM_UP || (cx.step - WARM_UP) % INTERVAL != INTERVAL / 2 {
             return Decision::CONTINUE;
         }
@@ -161,7 +161,7 @@ struct Times {
 /// One save, and the steps around it.
 #[derive(Default)]
 struct Save {
-    /// How long training waited for it.
+    /// The time that training waited for it.
     blocked: f64,
     /// The steps while it was written, without the time that it blocked training.
     while_saving: Vec<f64>,

@@ -11,7 +11,7 @@ fn refuses(config: &str, files: &[(&str, &[u8])], hints: &[&str]) {
     }
     dir.write("c.toml", config);
     dir.run(&["train", "c.toml"]).refused(hints);
-    assert!(!dir.path().join("runs").exists(), "half a run directory was made");
+    assert!(!dir.path().join("runs").exists(), "a run directory was created");
 }
 
 #[test]

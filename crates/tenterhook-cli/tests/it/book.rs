@@ -1,5 +1,5 @@
-//! The README and the book under `docs/`: links lead somewhere, configurations load, commands run, and generated pages
-//! are up to date. Rust blocks are doc-tests of `tenterhook` and `tenterhook-burn`.
+//! The README and the book under `docs/`: links are valid, configurations load, commands run, and generated
+//! pages are up to date. Rust blocks are doc-tests of `tenterhook` and `tenterhook-burn`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -44,7 +44,7 @@ fn pages() -> Vec<PathBuf> {
 
 /// A fenced block of a page.
 struct Block {
-    /// What follows the fence, such as `toml` or `sh,ignore`.
+    /// The info string of the fence, such as `toml` or `sh,ignore`.
     info: String,
     line: usize,
     text: String,
@@ -177,8 +177,8 @@ fn every_configuration_loads() {
     assert!(refused.is_empty(), "{refused}");
 }
 
-/// Runs the commands of a page in a directory of its own, one block after the other, with small trainings.
-/// A comment `<!-- run: COMMAND -->` is run as well, and not shown to readers.
+/// Runs the commands of a page in a new directory, one block after the other, with small trainings. A comment
+/// `<!-- run: COMMAND -->` also runs, but readers do not see it.
 #[test]
 fn every_command_runs() {
     let mut failed = String::new();
@@ -223,7 +223,7 @@ fn every_command_runs() {
     assert!(failed.is_empty(), "{failed}");
 }
 
-/// Rust blocks are compiled where `lib.rs` of a crate includes the page.
+/// Rust blocks are compiled as doc-tests of a crate whose `lib.rs` includes the page.
 #[test]
 fn every_page_with_rust_is_compiled() {
     let root = root();
@@ -244,7 +244,7 @@ fn every_page_with_rust_is_compiled() {
     }
 }
 
-/// Compares a page with what it is generated from, or writes it where `UPDATE_BOOK` is set.
+/// Compares a page with its generated text, or writes it if `UPDATE_BOOK` is set.
 fn check_generated(page: &str, expected: &str) {
     let path = root().join("docs").join(page);
     if std::env::var_os("UPDATE_BOOK").is_some() {
@@ -259,12 +259,12 @@ fn printed(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn the_page_of_built_in_hooks_is_what_the_program_prints() {
+fn the_page_of_built_in_hooks_equals_the_printed_one() {
     check_generated("reference/hooks.md", &printed(&["hooks", "--markdown"]));
 }
 
 #[test]
-fn the_page_of_commands_is_what_help_prints() {
+fn the_page_of_commands_equals_the_printed_help() {
     let mut page =
         String::from("# Command line\n\nGenerated from `tenter --help`; a test keeps it up to date.\n");
     let help = printed(&["--help"]);
@@ -303,7 +303,7 @@ fn the_page_of_settings_is_made_from_the_schema() {
     check_generated("reference/settings.md", &page);
 }
 
-/// A schema behind its `$ref`, if it is one, with what stands beside the reference.
+/// Resolves the `$ref` of a schema, if there is one, and keeps the keys beside it.
 fn resolved(whole: &Value, schema: &Value) -> Value {
     let Some(reference) = schema["$ref"].as_str() else { return schema.clone() };
     let mut target = whole.pointer(reference.trim_start_matches('#')).expect("a definition").clone();

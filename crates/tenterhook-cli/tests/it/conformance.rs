@@ -1,10 +1,10 @@
 //! The order of events, compared with recordings of Lightning 2.6.6.
 //!
-//! `lightning/` has the scenarios with their expected order. `more_from_lightning.jsonl` has further recorded scenarios,
-//! one per line. They leave out what differs on purpose: the mean over several evaluation loaders, ending an epoch from
-//! a controller, monitors after all user hooks, no update without a loss, checkpoints that wait for the metric of their
-//! own step, early stopping that checks a value once, `last` at the end of every epoch and of training, and dry runs
-//! without checkpoints.
+//! `lightning/` has the scenarios with their expected order. `more_from_lightning.jsonl` has further recorded
+//! scenarios, one per line. They exclude intended differences: the mean over several evaluation loaders,
+//! ending an epoch from a controller, monitors after all user hooks, no update without a loss, checkpoints
+//! that wait for the metric of their own step, early stopping that checks a value once, `last` at the end of
+//! every epoch and of training, and dry runs without checkpoints.
 
 use std::path::Path;
 
@@ -69,7 +69,7 @@ fn every_scenario_has_the_order_of_lightning() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let left = std::fs::read_dir(directory.path()).expect("it lists").count();
-    assert_eq!(left, 0, "tracing leaves nothing behind");
+    assert_eq!(left, 0, "tracing leaves no files");
 }
 
 #[test]

@@ -99,11 +99,7 @@ fn the_documented_early_stopping_waits_ten_checks_and_logs_each() {
     let set =
         ["--set", "hooks_config.early_stopping_config.min_delta=100.0", "--set", "trainer.max_epochs=30"];
     let (printed, told) = trained(&dir, "early_stopping.toml", &set);
-    assert_eq!(
-        dir.json("runs/latest/run.json")["epochs"],
-        11,
-        "one to compare with, and ten without improvement"
-    );
+    assert_eq!(dir.json("runs/latest/run.json")["epochs"], 11, "the best check, and ten without improvement");
     assert!(printed.contains("stopped by `early_stopping`") && printed.contains("in 10 checks"), "{printed}");
     assert!(told.contains("improved to") && told.contains("did not improve"), "{told}");
 }
@@ -143,13 +139,13 @@ mod custom {
 
     use super::*;
 
-    /// The documented hook, with its options.
+    /// The hook of the documented configuration, with its options.
     struct MyCustomHook(f64);
 
     #[derive(Serialize, Deserialize, JsonSchema)]
     #[serde(deny_unknown_fields)]
     struct MyOptions {
-        /// A loss above it is high.
+        /// Losses above this value are high.
         threshold: f64,
     }
 

@@ -9,8 +9,8 @@ use tenterhook::registry::Registry;
 use crate::loopback::{Answer, Server};
 use crate::tenter::{Ran, TestDir};
 
-/// The built-in hooks with effects outside of the run directory, configured to have all of them. Each `OUT` is a path in
-/// a directory that must stay empty.
+/// Configurations of the built-in hooks with all their effects outside of the run directory. Each `OUT` is a
+/// path in a directory that must stay empty.
 const WITH_EFFECTS: &[(&str, &str)] = &[
     (
         "exec",
@@ -94,7 +94,7 @@ fn no_dry_run_leaves_a_file_starts_a_process_or_sends_a_request() {
         }
         assert_eq!(server.received(), [], "{arguments:?}");
     }
-    // A real training has these effects.
+    // Check that a real training has these effects.
     let short = ["--set", "trainer.max_epochs=4", "--set", "trainer.limit_train_batches=6", "--no-test"];
     run(&[&["train", "c.toml"], &short[..]].concat()).succeeded();
     let expected = ["a.csv", "a.jsonl", "activations", "checkpoints", "exec", "heartbeat", "profile.json"];

@@ -1,4 +1,4 @@
-//! Endless and blocking files: the program names them and exits.
+//! The program refuses endless and blocking files with their name.
 #![cfg(unix)]
 
 use std::io::Write as _;
@@ -70,7 +70,7 @@ fn an_unreadable_run_is_reported_and_does_not_hide_others() {
         std::fs::create_dir(&bad).expect("a directory");
         for name in ["run.json", "config.toml", "metrics.jsonl", "events.jsonl"] {
             let text = dir.read(&format!("runs/{good}/{name}"));
-            // As in a run that has not ended, so that all files are read.
+            // Marks the run as not ended, so all files are read.
             let text = text.replace("\"completed\"", "\"running\"");
             std::fs::write(bad.join(name), text).expect("it is written");
         }

@@ -1,8 +1,8 @@
 //! The exit code and the run directory after failures of hooks: of every kind, under every policy, alone or together,
 //! before, during and after training.
 //!
-//! The exit code depends only on whether the run had started, and whether the failure ended it. The failure matrix of
-//! the crate `tenterhook` tests the other consequences for every event.
+//! The exit code depends only on whether the run had started and whether the failure ended it. The failure
+//! matrix of the crate `tenterhook` tests the other effects for every event.
 
 use std::process::{Command, ExitCode};
 
@@ -159,11 +159,11 @@ fn cases(kind: &str) -> Vec<Case> {
     cases
 }
 
-/// Names the kind of hooks that the program below tests.
+/// The environment variable with the kind of hooks that the program below tests.
 const KIND: &str = "TENTERHOOK_TEST_EXIT_CODES";
 const CODES: &str = "codes.json";
 
-/// Does nothing by itself; the test below runs it in another process, to capture its output.
+/// Does nothing in a normal test run; the test below runs it in another process, to capture its output.
 #[test]
 fn trainings_of_one_kind_of_hooks() {
     let Ok(kind) = std::env::var(KIND) else { return };
@@ -198,7 +198,7 @@ fn check(kind: &str) {
         let run = dir.json(&format!("{directory}/latest/run.json"));
         let status = if *policy == "abort" { "failed" } else { "completed" };
         assert_eq!(run["status"], status, "{directory}");
-        // The first failure that ends the run ends the event, too, except for the teardown.
+        // The first failure that ends the run also ends the event, except for the teardown.
         let failing = if *policy == "abort" && *at != "teardown" { 1 } else { *hooks };
         let failures = run["failures"].as_array().unwrap();
         let by: Vec<_> = failures.iter().map(|kind| kind["by"].as_str().unwrap()).collect();

@@ -35,7 +35,7 @@ fn evaluated_weights_are_exported_or_trained_ones_with_raw() {
     let average = read("epoch=1-step=16.safetensors");
     assert_ne!(average, read("raw.st"));
     dir.run(&["export", "latest", "-o", "run.st"]).succeeded();
-    assert_eq!(read("run.st"), average, "the average is what the run left");
+    assert_eq!(read("run.st"), average, "the run saved the average");
     dir.run(&["export", "latest", "--raw", "-o", "raw.st"]).refused(&["raw.st already exists", "--force"]);
     dir.run(&["export", "latest", "--raw", "-o", "raw.st", "--force"]).succeeded();
     assert_ne!(read("raw.st"), average);
@@ -96,7 +96,7 @@ fn fine_tuning_loads_matching_weights_and_lists_the_others() {
     assert_eq!(
         read(now.to_str().expect("text")),
         read(&format!("{from}/weights.safetensors")),
-        "with a rate of 0 they stay"
+        "a learning rate of 0 does not change them"
     );
     let runs = fs::read_dir(dir.path().join("runs")).expect("runs").count();
     again(&["--init-from", from, "--set", "task=toy"]).refused(&[

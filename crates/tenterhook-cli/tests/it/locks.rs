@@ -1,4 +1,4 @@
-//! A run in use by another process is not touched.
+//! A run in use by another process is not changed.
 
 use std::fs;
 use std::net::TcpListener;
@@ -79,7 +79,7 @@ fn files_of_another_tool_among_the_runs_are_not_touched() {
     assert_eq!(contents(&dir.path().join("runs")), before);
     dir.run(&["train", "c.toml", "--resume", "auto", "--quiet"]).succeeded();
     let after = contents(&dir.path().join("runs"));
-    assert!(before.iter().all(|file| after.contains(file)), "a training left them as they were");
+    assert!(before.iter().all(|file| after.contains(file)), "a new training does not change them");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_resume_of_a_run_in_use_changes_no_byte_and_calls_no_hook() {
     dir.write("outside.toml", format!("{CONFIG}{OUTSIDE}"));
     dir.run(&["train", "c.toml", "--quiet"]).succeeded();
     let run = dir.path().join("runs/latest").canonicalize().expect("a run");
-    // As in a running training: longer than they were at the checkpoint.
+    // Extends the files beyond the checkpoint, as a running training does.
     for file in ["metrics.jsonl", "json_log.jsonl", "metrics.csv"] {
         let path = run.join(file);
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{file}: {error}"));

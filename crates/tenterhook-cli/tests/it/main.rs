@@ -24,7 +24,7 @@ mod plan;
 mod points;
 mod python;
 mod reaching;
-/// Python that reads our files, shared with the tests of the hooks.
+/// Python readers of our files, shared with the tests of the hooks.
 #[path = "../../../tenterhook-hooks/src/support/python.rs"]
 mod reader;
 mod resume;
@@ -41,10 +41,10 @@ mod verify_neutral;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The configuration directory of the tests, so that they do not use the developer's key.
+/// The configuration directory of the tests, which keeps them from using the developer's key.
 const CONFIG_HOME: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/config");
 
-/// Runs `tenter` in a directory of its own.
+/// Runs `tenter` in a directory.
 fn tenter(arguments: &[&str], directory: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tenter"))
         .args(arguments)

@@ -21,7 +21,7 @@ fn the_plan_shows_receivers_with_order_and_reason() {
     assert_eq!(code, Some(0));
     let expected = "  on_train_epoch_end\n    1. module                   module, before the monitors of what it logs here\n    \
                     2. early_stopping           built-in monitor, after user monitors\n    \
-                    3. checkpoint               checkpoint, last: it holds what all others did\n";
+                    3. checkpoint               checkpoint, last: it includes the work of all other hooks\n";
     assert!(out.contains(expected), "{out}");
     assert!(out.contains("identity                 update"), "{out}");
 }

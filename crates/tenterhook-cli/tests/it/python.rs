@@ -1,4 +1,4 @@
-//! Files read by Python.
+//! Python reads the files of tenterhook.
 
 use std::process::Command;
 
@@ -40,7 +40,7 @@ fn an_export_is_read_by_python() {
     let dir = TestDir::new();
     dir.train(&["--quiet"]).succeeded();
     let said = dir.run(&["export", "latest", "-o", "my model.safetensors"]).succeeded().stdout;
-    // As the command prints it.
+    // Takes the Python lines from the output of the command.
     let lines: Vec<_> = said.lines().filter_map(|line| line.strip_prefix("  ")).collect();
     let script = format!(
         "{}\nassert weights['conv1.weight'].shape == (16, 1, 3, 3)\nassert len(weights) == 8\nprint('done')\n",

@@ -1,4 +1,5 @@
-//! `notify`, `heartbeat` and `exec` in the real program: they report the end of a run, and keep the address secret.
+//! `notify`, `heartbeat` and `exec` in the real program: they report the end of a run, and do not reveal the
+//! secret address.
 
 use serde_json::Value;
 

@@ -78,7 +78,7 @@ fn an_interrupted_run_resumes_to_the_same_bits_in_its_directory() {
         }
         lines
     };
-    assert_eq!(without_time(&dir), without_time(&untouched), "no gaps, no doubles");
+    assert_eq!(without_time(&dir), without_time(&untouched), "no gaps and no duplicates");
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_finished_run_says_so_and_can_be_extended() {
         "{said}"
     );
     for command in [&["resume", "latest"][..], &["train", "c.toml", "--resume", "auto"]] {
-        // As if the process had been killed right before this.
+        // Simulates a process that was killed immediately before.
         dir.write("runs/latest/lock", "{}");
         let done = document(dir.run(&[command, &["--json"]].concat()));
         assert_eq!((&done["finished"], &done["steps"]), (&Value::Bool(true), &Value::from(24)), "{done}");
@@ -117,7 +117,7 @@ fn auto_resumes_a_matching_run_or_starts_a_new_one() {
         first.stderr
     );
     auto(&["--set", "optimizer.lr=0.2"]).succeeded();
-    assert_eq!(runs(&dir), 2, "another learning rate is another run");
+    assert_eq!(runs(&dir), 2, "another learning rate means another run");
     let id = dir.json("runs/latest/run.json")["id"].clone();
     let on = auto(&[&LONGER[..], &["--set", "optimizer.lr=0.2"]].concat()).succeeded();
     assert!(
@@ -137,7 +137,7 @@ fn changes_of_the_computation_are_refused_unless_forced() {
     let changed = |more: &[&str]| dir.run(&[&["resume", "latest"], more].concat());
     changed(&more).refused(&["optimizer.lr: 0.1 -> 0.5", "trainer.seed: 0 -> 7", "--force"]);
     dir.run(&[&["train", "c.toml", "--resume", "latest"], &more[..]].concat()).refused(&["optimizer.lr"]);
-    assert_eq!(fs::read(latest(&dir).join("run.json")).expect("a record"), before, "nothing was touched");
+    assert_eq!(fs::read(latest(&dir).join("run.json")).expect("a record"), before, "no file was changed");
     changed(&[&more[..], &["--force"]].concat()).succeeded();
 }
 
@@ -175,7 +175,7 @@ fn a_damaged_checkpoint_is_skipped_with_a_message() {
 
 #[test]
 fn a_resume_reports_repeated_training_and_save_last_avoids_it() {
-    // With this mode the first epoch stays the best.
+    // With this mode the first epoch remains the best.
     let config = |last: &str| {
         format!(
             "task = \"toy\"\n[trainer]\nmax_epochs = 5\n[[hooks]]\nuse = \"checkpoint\"\nmonitor = \"val/loss\"\nmode = \"max\"\n{last}\n"
@@ -215,7 +215,7 @@ fn without_a_whole_checkpoint_a_resume_starts_over_in_the_same_directory() {
     for checkpoint in ["epoch=0-step=8", "epoch=1-step=16", "epoch=2-step=24"] {
         damage(&latest(&dir).join("checkpoints").join(checkpoint));
     }
-    // As if it had been killed while it trained.
+    // Simulates a process that was killed during training.
     let mut record = dir.json("runs/latest/run.json");
     record["status"] = "running".into();
     dir.write("runs/latest/run.json", record.to_string());
@@ -265,13 +265,16 @@ fn a_run_killed_in_its_test_without_checkpoints_tests_its_final_weights() {
     let (lines, before) = (dir.lines("runs/latest/metrics.jsonl"), dir.json("runs/latest/run.json"));
     for command in [&["resume", "latest"][..], &["train", "c.toml", "--resume", "auto"]] {
         untested(&dir);
-        // As if only half of the test's output had been written.
+        // Simulates that only half of the test's output was written.
         let log = dir.read("runs/latest/metrics.jsonl");
         dir.write("runs/latest/metrics.jsonl", format!("{log}{}\n{{\"st", lines.last().expect("a line")));
         let _ = fs::remove_dir_all(latest(&dir).join("checkpoints"));
         dir.run(&["resume", "latest", LONGER[0], LONGER[1]]).refused(&["no whole checkpoint", "--init-from"]);
         let said = dir.run(&[command, &["--no-test"]].concat()).succeeded().stdout;
-        assert!(said.contains("is completed after 3 epochs") && said.contains("test was interrupted"), "{said}");
+        assert!(
+            said.contains("is completed after 3 epochs") && said.contains("test was interrupted"),
+            "{said}"
+        );
         let tested = document(dir.run(&[command, &["--json"]].concat()));
         assert_eq!(tested["metrics"]["test/loss"], before["metrics"]["test/loss"], "{tested}");
         assert_eq!(dir.lines("runs/latest/metrics.jsonl").len(), lines.len());

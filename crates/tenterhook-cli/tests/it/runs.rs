@@ -31,13 +31,13 @@ fn runs_are_listed_filtered_and_sorted() {
     let wild = train(&dir, &["--set", "optimizer.lr=1000.0"]);
     assert_eq!(document(dir.run(&["show", "--json"]))["run"]["metrics"]["val/loss"], "nan");
     let summary = dir.run(&["train", "--json", "--set", "task=toy", "--set", "optimizer.lr=1000.0"]);
-    assert_eq!(document(summary)["metrics"]["val/loss"], "nan", "it is spelt so everywhere");
+    assert_eq!(document(summary)["metrics"]["val/loss"], "nan", "the spelling is the same everywhere");
     let last = std::fs::canonicalize(dir.path().join("runs/latest")).expect("a run");
     std::fs::remove_dir_all(last).expect("it is there");
     let all = |more: &[&str]| listed(&dir, more);
     assert_eq!(all(&[]), [&*wild, &slow, &good], "newest first");
     assert_eq!(all(&["--reverse"]), [&*good, &slow, &wild]);
-    assert_eq!(all(&["--sort", "val/loss"]), [&*good, &slow, &wild], "what is NaN comes last");
+    assert_eq!(all(&["--sort", "val/loss"]), [&*good, &slow, &wild], "NaN comes last");
     assert_eq!(all(&["--sort", "val/loss", "--reverse"]), [&*slow, &good, &wild]);
     assert_eq!(all(&["--sort", "optimizer.lr", "--limit", "1"]), [&*slow]);
     assert_eq!(all(&["--sort", "seed", "--reverse", "--limit", "1"]), [&*slow]);
@@ -182,10 +182,10 @@ fn a_killed_run_is_shown_as_far_as_it_was_written() {
         "{}",
         shown.stdout
     );
-    assert_eq!(shown.stderr, "", "half a line is no mistake");
+    assert_eq!(shown.stderr, "", "an incomplete line is not an error");
     let listed = document(dir.run(&["runs", "--json", "--filter", "status == killed and steps > 0"]));
     assert_eq!(listed["runs"][0]["status"], "killed");
-    assert_eq!(dir.json("runs/latest/run.json")["status"], "running", "the file is as it was");
+    assert_eq!(dir.json("runs/latest/run.json")["status"], "running", "the file is unchanged");
     assert!(listed["runs"][0]["metrics"]["val/loss"].is_number(), "{listed}");
 }
 
@@ -227,7 +227,7 @@ fn invalid_arguments_get_clear_errors() {
     }
     std::fs::create_dir(dir.path().join("runs")).expect("it is made");
     dir.run(&["runs"]).refused(&["there are no runs in runs"]);
-    assert_eq!(listed(&dir, &["--filter", "val/loss < 1"]), [""; 0], "for programs, none is no mistake");
+    assert_eq!(listed(&dir, &["--filter", "val/loss < 1"]), [""; 0], "an empty list is not an error in JSON");
     dir.run(&["show"]).refused(&["there are no runs in runs"]);
     let id = train(&dir, &[]);
     dir.run(&["runs", "--sort", "val/los"]).refused(&["--sort val/los", "did you mean `val/loss`?"]);

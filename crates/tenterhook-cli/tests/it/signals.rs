@@ -1,4 +1,4 @@
-//! Signals, sent to the real program.
+//! Signals that are sent to the real program.
 
 use std::io::{BufRead, BufReader, ErrorKind, Lines, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -171,7 +171,7 @@ fn a_signal_before_the_start_exits() {
         dir.write("toy.toml", "task = \"toy\"\n");
         let mut run = RunningProgram::of(dir.command(&command).stdin(Stdio::piped()));
         let mut held = run.child.stdin.take().expect("a pipe");
-        // More than a pipe holds, so this waits until the program reads.
+        // More than the capacity of a pipe, so this waits until the program reads.
         held.write_all(&vec![0; 1 << 20]).expect("it reads");
         run.signal("TERM");
         let (code, said, _) = run.ended();

@@ -26,7 +26,7 @@ fn sizes_beyond_any_machine_are_refused_with_their_key() {
     }
     let one = ["plan", "digits.toml", "--set", "model.hidden=100000000000"];
     dir.run(&one).refused(&["of memory", "this machine has", "`allow_large = true` in [trainer]"]);
-    // With it, only sizes beyond any machine are refused.
+    // With `allow_large`, only sizes beyond any machine are refused.
     let set = format!("model.hidden={MOST}");
     dir.run(&["plan", "digits.toml", "--set", &set, "--set", "trainer.allow_large=true"])
         .refused(&["of memory"]);

@@ -109,11 +109,11 @@ fn the_printed_configuration_runs_and_prints_itself() {
         dir.run(&["init", &file]).refused(&["already exists", "--force"]);
     }
     dir.run(&["train", "digits.toml", "--set", "trainer.fast_dev_run=true"]).succeeded();
-    assert!(!dir.path().join("runs").exists(), "a dry run leaves nothing behind");
+    assert!(!dir.path().join("runs").exists(), "a dry run leaves no files");
 }
 
 #[test]
-fn weights_of_a_run_evaluate_and_predict_as_they_did() {
+fn saved_weights_can_be_tested_validated_and_used_for_predictions() {
     let dir = TestDir::new();
     let ran = dir.train(&["--json"]).succeeded();
     let summary: Value = serde_json::from_str(&ran.stdout).expect("JSON");
@@ -161,7 +161,7 @@ fn an_interrupted_run_ends_cleanly_and_says_so() {
     use std::io::{BufRead, BufReader};
     let dir = TestDir::new();
     let mut child = dir.command(&["train", "--set", "trainer.max_epochs=100000"]).spawn().expect("it starts");
-    // After the first epoch it is certainly training.
+    // After the first epoch the program is certainly training.
     let mut lines = BufReader::new(child.stderr.take().expect("standard error")).lines();
     lines.find(|line| line.as_ref().is_ok_and(|line| line.starts_with("epoch 1/")));
     let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::tenter::{Ran, TestDir};
 
-/// A command at every start and end, and a CSV file outside of the run directory.
+/// A configuration with a command at every start and end, and a CSV file outside of the run directory.
 fn config(dir: &TestDir) -> String {
     let outside = dir.path().join("outside");
     fs::create_dir_all(&outside).expect("it is made");
@@ -89,7 +89,7 @@ fn a_run_of_another_user_is_refused_unless_trusted() {
     }
     assert_eq!(happened(&dir), [""; 0]);
     assert_eq!(["run.json", "config.toml", "events.jsonl", "metrics.jsonl"].map(files), before);
-    assert!(!me.home().join("tenterhook").exists(), "a question needs no key");
+    assert!(!me.home().join("tenterhook").exists(), "a check creates no key");
 
     // A configuration named by the user, or one without effects, needs no trust.
     me.run(&["test", "c.toml", "--weights", "runs/latest"]).succeeded();

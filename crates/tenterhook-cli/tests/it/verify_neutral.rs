@@ -10,10 +10,10 @@ use crate::tenter::{Ran, TestDir};
 #[allow(dead_code, unreachable_pub)] // its `main` is not called here
 mod intruder;
 
-/// Names the file with the arguments of the example, one per line.
+/// The environment variable with the path of a file that contains the arguments of the example, one per line.
 const ARGUMENTS: &str = "TENTERHOOK_TEST_INTRUDER";
 
-/// Does nothing by itself; the tests below run it in another process, as the example.
+/// Does nothing in a normal test run; the tests below run it in another process, as the example.
 #[test]
 fn the_example_as_a_program() {
     let Ok(arguments) = std::env::var(ARGUMENTS) else { return };

@@ -12,11 +12,11 @@ pub mod valgrind;
 pub enum Scenario {
     /// An empty iteration.
     Empty,
-    /// An event that none of this many hooks wants.
+    /// An event with n hooks, none of which receives it.
     Unwanted(usize),
-    /// An event that is delivered to this many hooks that do nothing.
+    /// An event that is delivered to n hooks that do nothing.
     Delivered(usize),
-    /// The same with accounting of the costs.
+    /// The same, with cost accounting.
     Accounted(usize),
 }
 
@@ -32,7 +32,7 @@ impl Scenario {
         Scenario::Accounted(100),
     ];
 
-    /// The scenario of this name with this many hooks.
+    /// Makes a scenario from its name and the number of hooks.
     #[allow(dead_code)] // the test does not need it
     pub fn parse(name: &str, hooks: usize) -> Option<Scenario> {
         let all = [
@@ -100,7 +100,7 @@ impl fmt::Display for Costs {
 
 /// Instructions per iteration, from the difference of two counts: the code before and after the loop is the same in both.
 fn per_iteration(program: &Path, scenario: Scenario) -> Result<f64, Box<dyn Error>> {
-    // The same number of digits, so that parsing them costs the same.
+    // Both numbers have five digits, so parsing them costs the same.
     const FEW: u64 = 10_000;
     const MANY: u64 = 30_000;
     let (name, hooks) = scenario.parts();

@@ -43,7 +43,7 @@ impl Clock for Wall {
     }
 }
 
-/// One in this many idle hooks is an interested hook that is disabled.
+/// Every fourth idle hook is an interested hook that is disabled.
 const DISABLED_EVERY: usize = 4;
 
 /// The state of a loop without the trainer.

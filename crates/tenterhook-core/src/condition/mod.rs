@@ -64,7 +64,7 @@ pub enum Comparability {
     Unknown,
 }
 
-/// What a name is compared with.
+/// The operand that a name is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComparedWith<'a> {
     /// A text in quotes.
@@ -151,7 +151,7 @@ impl Condition {
         compared.collect()
     }
 
-    /// What a name is compared with, in the order in which the comparisons are written.
+    /// The operands that a name is compared with, in the order in which the comparisons are written.
     #[must_use]
     pub fn compared_with(&self, name: &str) -> Vec<ComparedWith<'_>> {
         let both = self.0.compared().into_iter().flat_map(|(left, _, right)| [(left, right), (right, left)]);
@@ -242,7 +242,7 @@ impl Term {
 }
 
 impl Operand {
-    /// The value as a number, also if it is a text that contains one.
+    /// The value as a number, even if it is a text that contains one.
     fn as_number(&self) -> Option<f64> {
         match self {
             Operand::Number(number) => Some(*number),

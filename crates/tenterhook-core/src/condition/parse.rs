@@ -57,7 +57,7 @@ pub(super) enum Sign {
     Calculate(Calculation),
 }
 
-/// The precedence of `not`, and of what has no operator; [`Sign::precedence`] returns the others.
+/// The precedence of `not`, and of terms without an operator; [`Sign::precedence`] returns the others.
 pub(super) const NOT: u8 = 3;
 pub(super) const SINGLE: u8 = 7;
 
@@ -156,7 +156,7 @@ fn token(text: &str, first: char) -> Result<(Token, usize), String> {
     Ok((token, word.len()))
 }
 
-/// A sign comes before all signs that are its prefixes.
+/// Longer signs come before their prefixes.
 const SIGNS: &[(&str, Token)] = &[
     ("<=", Token::Between(Sign::Compare(Comparison::LessOrEqual))),
     (">=", Token::Between(Sign::Compare(Comparison::GreaterOrEqual))),
@@ -216,7 +216,7 @@ impl Parser {
             return test(0, parsed);
         }
         let problem = match (self.peek(), parsed) {
-            (Some(Token::Close), _) => "there is no `(` for this `)`; take it away".to_owned(),
+            (Some(Token::Close), _) => "there is no `(` for this `)`; remove it".to_owned(),
             (Some(Token::Between(Sign::Compare(_))), _) => ONE_BY_ONE.to_owned(),
             (_, Parsed::Test(_)) => {
                 "write `and` or `or` in between, or quote a text of several words".to_owned()
@@ -345,7 +345,7 @@ fn term(at: usize, parsed: Parsed) -> Result<Term, Wrong> {
 /// Checks that a part is a term for arithmetic.
 fn number(at: usize, parsed: Parsed) -> Result<Term, Wrong> {
     match term(at, parsed)? {
-        Term::Text(_) => Err((at, "a text cannot be calculated with; write a number or a name".to_owned())),
+        Term::Text(_) => Err((at, "arithmetic needs numbers; write a number or a name".to_owned())),
         Term::Name(word) if word.starts_with(|c: char| c.is_ascii_digit() || c == '.') => {
             Err((at, format!("`{word}` is not a number; write spaces around a minus")))
         }

@@ -37,7 +37,7 @@ fn conditions_are_evaluated() {
         ("epoch == 1 || epoch == 2", false),
         ("not epoch == 10", false),
         ("!(epoch == 1)", true),
-        // `and` is stronger than `or`, `not` than both, `*` and `%` than `+` and `-`.
+        // `and` binds more tightly than `or`, `not` than both, `*` and `%` than `+` and `-`.
         ("epoch == 10 or epoch == 1 and epoch == 2", true),
         ("(epoch == 10 or epoch == 1) and epoch == 2", false),
         ("not epoch == 1 and epoch == 10", true),
@@ -76,7 +76,7 @@ fn a_text_is_compared_with_a_text_and_need_not_be_quoted_on_the_right() {
 }
 
 #[test]
-fn a_hash_is_named_by_any_beginning_of_it() {
+fn a_hash_equals_each_of_its_prefixes() {
     for (text, holds) in [
         ("config_hash == blake3:9f2c77", true),
         ("config_hash == blake3:9f", true),
@@ -167,7 +167,7 @@ fn an_invalid_condition_is_an_error_with_position_and_fix() {
         ("epoch 5", 7, "a comparison such as"),
         ("status == early stop", 17, "quote a text of several words"),
         ("status == 'done", 11, "close it with '"),
-        ("status + 'x' == 3", 10, "cannot be calculated with"),
+        ("status + 'x' == 3", 10, "arithmetic needs numbers"),
         ("epoch % 10-3 == 0", 9, "spaces around a minus"),
         ("(epoch > 1) + 2 > 3", 1, "a condition already"),
         ("überlänge ? 3", 11, "`?` has no meaning"),
@@ -182,7 +182,7 @@ fn an_invalid_condition_is_an_error_with_position_and_fix() {
 }
 
 #[test]
-fn what_is_too_long_or_too_deep_is_refused_and_not_a_stack_overflow() {
+fn too_long_or_too_deep_conditions_are_refused_without_a_stack_overflow() {
     let deep = format!("{}epoch > 1{}", "(".repeat(100_000), ")".repeat(100_000));
     let long = format!("epoch > 1{}", " + 1".repeat(100_000));
     for text in [deep, long, "not ".repeat(400) + "epoch > 1", "-".repeat(400) + "epoch > 1"] {

@@ -68,7 +68,7 @@ pub(super) struct Running {
     #[serde(with = "crate::number")]
     pub(super) weight: f64,
     also_on_step: bool,
-    /// With several evaluation loaders: the name of the metric without the loader.
+    /// The name of the metric without the loader, if there are several evaluation loaders.
     mean_of: Option<String>,
 }
 
@@ -77,7 +77,7 @@ impl Running {
         match self.reduce {
             Reduce::Mean => self.value += value * weight,
             Reduce::Sum => self.value += value,
-            // NaN wins, so that a diverged epoch is visible.
+            // NaN takes precedence, so a diverged epoch is visible.
             Reduce::Min | Reduce::Max if value.is_nan() || self.value.is_nan() => self.value = f64::NAN,
             Reduce::Min => self.value = self.value.min(value),
             Reduce::Max => self.value = self.value.max(value),
@@ -115,7 +115,7 @@ impl Running {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Epoch {
     pub(super) running: BTreeMap<String, Running>,
-    /// The epoch has ended: values that are logged from here on are visible immediately.
+    /// The epoch has ended: values logged afterwards are visible immediately.
     closed: bool,
 }
 

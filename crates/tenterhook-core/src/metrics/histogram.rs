@@ -9,7 +9,7 @@ pub struct Histogram {
     pub edges: Vec<f64>,
     /// The number of values in each bin. The last bin includes its upper edge.
     pub counts: Vec<u64>,
-    /// The number of values that are NaN or infinite and in no bin.
+    /// The number of values that are NaN or infinite; they are in no bin.
     pub non_finite: u64,
 }
 

@@ -26,11 +26,11 @@ pub struct Metrics {
     values: RefCell<Values>,
     epochs: RefCell<Epochs>,
     batch_size: Cell<usize>,
-    /// What the module has logged for the current batch of an evaluation, if a hook wants it.
+    /// The metrics that the module logged for the current evaluation batch, if a hook wants them.
     batch: RefCell<Option<BTreeMap<String, f64>>>,
     /// The latest histogram of each name since they were taken.
     histograms: RefCell<BTreeMap<String, Histogram>>,
-    /// Names that hooks cannot log, and whether a hook has attempted it.
+    /// Names that hooks cannot log, and whether a hook has tried to.
     reserved: RefCell<BTreeMap<String, bool>>,
 }
 
@@ -95,8 +95,8 @@ impl Metrics {
         Ok(())
     }
 
-    /// Sets a metric for observers only, until it is logged again: a number that was read for an observer
-    /// must not influence a controller.
+    /// Sets a metric that only observers see, until it is logged again: a number that was read for an
+    /// observer must not influence a controller.
     pub fn log_for_observers(&self, name: &str, value: f64) {
         let mut values = self.values.borrow_mut();
         let latest = values.newest(value);
@@ -116,7 +116,8 @@ impl Metrics {
         self.batch_size.set(size);
     }
 
-    /// Begins a fit, which counts its steps from 0. Metrics logged before belong to no step of it.
+    /// Begins a fit, which counts its steps from 0. Metrics that were logged earlier belong to none of its
+    /// steps.
     pub fn begin_fit(&self) {
         let mut values = self.values.borrow_mut();
         values.step = 0;
@@ -124,7 +125,7 @@ impl Metrics {
         values.observed.clear();
     }
 
-    /// Sets the optimizer step of the metrics that are logged from here on.
+    /// Sets the optimizer step of the metrics that are logged next.
     #[inline]
     pub fn set_step(&self, step: u64) {
         self.values.borrow_mut().step = step;
@@ -171,12 +172,13 @@ impl Metrics {
         self.epochs.borrow_mut().close(&mut self.values.borrow_mut());
     }
 
-    /// Begins a batch of an evaluation, and records separately what the module logs for it if `wanted`.
+    /// Begins an evaluation batch. If `wanted`, the metrics that the module logs for it are also recorded
+    /// separately.
     pub fn begin_batch(&self, wanted: bool) {
         *self.batch.borrow_mut() = wanted.then(BTreeMap::new);
     }
 
-    /// What the module has logged for the batch.
+    /// The metrics that the module logged for the batch.
     #[must_use]
     pub fn take_batch(&self) -> BTreeMap<String, f64> {
         self.batch.take().unwrap_or_default()
@@ -189,7 +191,7 @@ impl Metrics {
         self.epochs.borrow_mut().evaluate = None;
     }
 
-    /// The metrics that were logged since the last call. If there are none, this costs a branch.
+    /// The metrics that were logged since the last call. If there are none, this costs only a branch.
     #[inline]
     pub fn take_changes(&self) -> Option<BTreeMap<String, f64>> {
         let mut values = self.values.borrow_mut();

@@ -79,7 +79,7 @@ fn take_changes_returns_each_change_once() {
     assert_eq!(metrics.take_changes(), None);
     metrics.log("b", 2.0, LogOptions::STEP);
     let one = BTreeMap::from([("b".to_owned(), 2.0)]);
-    assert_eq!(metrics.take_changes(), Some(one), "the same value again is news too");
+    assert_eq!(metrics.take_changes(), Some(one), "an equal value is also a change");
     metrics.log("epoch", 1.0, LogOptions::EPOCH);
     assert_eq!(metrics.take_changes(), None, "not visible before the epoch ends");
     metrics.log("a", 3.0, LogOptions::STEP);
@@ -87,13 +87,13 @@ fn take_changes_returns_each_change_once() {
     later.restore(metrics.state());
     let logged = metrics.take_changes();
     assert_eq!(logged, Some(BTreeMap::from([("a".to_owned(), 3.0)])));
-    assert_eq!(later.take_changes(), logged, "what was not taken waits after a resume, too");
+    assert_eq!(later.take_changes(), logged, "changes that were not taken survive a resume");
     metrics.restore(metrics.state());
     assert_eq!(metrics.take_changes(), None);
 }
 
 #[test]
-fn what_is_logged_after_the_last_batch_is_visible_at_once() {
+fn metrics_logged_after_the_last_batch_are_visible_immediately() {
     let metrics = Metrics::default();
     metrics.begin_epoch();
     metrics.close();
@@ -102,7 +102,7 @@ fn what_is_logged_after_the_last_batch_is_visible_at_once() {
 }
 
 #[test]
-fn what_a_hook_logs_after_the_last_batch_changes_no_other_metric() {
+fn metrics_of_hooks_after_the_last_batch_change_no_other_metric() {
     let metrics = Metrics::default();
     metrics.begin_evaluation();
     metrics.log("val/loss", 0.5, LogOptions::EPOCH);
@@ -114,5 +114,5 @@ fn what_a_hook_logs_after_the_last_batch_changes_no_other_metric() {
     assert!(metrics.log_as_hook("val/f1", 0.75, LogOptions::EPOCH).is_ok());
     assert_eq!(logged().since(closed).into_keys().collect::<Vec<_>>(), ["val/f1"]);
     let names: Vec<_> = logged().since_without_hooks(start).into_keys().collect();
-    assert_eq!(names, ["val/acc", "val/f1"], "an evaluation's results, also those that hooks logged");
+    assert_eq!(names, ["val/acc", "val/f1"], "all results of the evaluation, including those of hooks");
 }

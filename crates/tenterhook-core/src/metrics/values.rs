@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Default)]
 pub(super) struct Values {
     pub(super) latest: BTreeMap<String, Latest>,
-    /// Newer values that only observers see, because they were read for observers only.
+    /// Newer values that were read for observers, and are visible to observers only.
     pub(super) observed: BTreeMap<String, Latest>,
     /// Whether anything was logged since the changes were last taken.
     pub(super) changed: bool,

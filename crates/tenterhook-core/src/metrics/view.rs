@@ -7,7 +7,7 @@ use crate::plan::TRAIN_LOSS;
 use crate::progress::Phase;
 use crate::run_context::LossHistory;
 
-/// The metrics of a run, to read. Use `cx.log` to log.
+/// A read-only view of the metrics of a run. Use `cx.log` to log.
 #[derive(Clone, Copy)]
 pub struct MetricsView<'a> {
     metrics: &'a Metrics,
@@ -61,7 +61,7 @@ impl MetricsView<'_> {
         self.chosen(|_| true)
     }
 
-    /// The latest value that was logged under exactly this name. Nothing is read from the engine, so that
+    /// The latest value that was logged under exactly this name. Nothing is read from the engine, so the
     /// conditions of steering hooks do not depend on other hooks.
     pub(crate) fn logged(self, name: &str) -> Option<f64> {
         self.stored(name).map(|latest| latest.value)
@@ -150,11 +150,11 @@ mod tests {
         assert_eq!(of_train.logged("train/loss"), None, "a condition does not read it");
         assert_eq!(of_train.step_of("loss"), Some(1));
         metrics.log("train/loss", 0.75, LogOptions::STEP);
-        assert_eq!(get(Phase::Train, "loss"), Some(0.75), "what was logged for this step");
+        assert_eq!(get(Phase::Train, "loss"), Some(0.75), "the value that was logged for this step");
         metrics.set_step(2);
         assert_eq!(get(Phase::Train, "train/loss"), Some(0.5), "not that of an earlier one");
         metrics.log("loss", 7.0, LogOptions::STEP);
-        assert_eq!(get(Phase::Train, "loss"), Some(7.0), "a metric of that name counts");
+        assert_eq!(get(Phase::Train, "loss"), Some(7.0), "a logged metric of that name takes precedence");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::cadence::Cadence;
 use crate::progress::Phase;
 use crate::spec::{Claim, Declaration, EnvironmentProblem, HookSpec};
 
-/// A metric that the module declares to log.
+/// A metric that the module declares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredMetric {
     /// The name.
@@ -22,13 +22,13 @@ impl DeclaredMetric {
     }
 }
 
-/// What is known of a run before it begins.
+/// Facts about a run that are known before it begins.
 #[derive(Clone, Debug, Default)]
 pub struct RunFacts {
-    /// The metrics that the module logs; `None` if it does not declare them, so that missing metrics cannot
-    /// be detected.
+    /// The metrics that the module logs; `None` if it does not declare them. Missing metrics cannot be
+    /// detected then.
     pub metrics: Option<Vec<DeclaredMetric>>,
-    /// The reason why validation never runs, if it never does.
+    /// The reason if validation never runs.
     pub no_validation: Option<NoValidation>,
     /// The number of optimizer steps, if known.
     pub steps: Option<u64>,
@@ -38,7 +38,7 @@ pub struct RunFacts {
     pub batches: Option<u64>,
 }
 
-/// Why validation never runs.
+/// The reason why validation never runs, with a fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoValidation {
     /// The reason.
@@ -52,11 +52,11 @@ pub struct NoValidation {
 #[error("{what}; {fix}")]
 #[non_exhaustive]
 pub struct PlanError {
-    /// The hook concerned; the first one of two.
+    /// The hook concerned, or the first of two.
     pub hook: String,
     /// The option concerned.
     pub key: Option<&'static str>,
-    /// What cannot work.
+    /// The problem.
     pub what: String,
     /// The fix.
     pub fix: String,
@@ -77,7 +77,7 @@ impl PlanError {
         PlanError { warning, ..self }
     }
 
-    /// Whether it is only a warning, since an observer that does nothing does not affect training.
+    /// Whether it is only a warning: an observer that does nothing does not affect training.
     #[must_use]
     pub fn is_warning(&self) -> bool {
         self.warning
@@ -121,7 +121,7 @@ pub fn check(hooks: &[HookSpec], facts: &RunFacts) -> Vec<PlanError> {
         for (key, needed) in &spec.needs_run_length {
             errors.extend(too_short(*needed, 0, facts).map(|total| {
                 let needs = format!("hook `{hook}` needs {needed} by its `{key}`");
-                let what = format!("{needs}, but this run has only {total}, so that never comes");
+                let what = format!("{needs}, but this run has only {total}, so the hook never runs");
                 let error = PlanError::new(hook, what, "lower it or train longer");
                 error.for_option(Some(key)).warning_if(!spec.steers())
             }));
@@ -131,7 +131,7 @@ pub fn check(hooks: &[HookSpec], facts: &RunFacts) -> Vec<PlanError> {
     errors
 }
 
-/// Checks what hooks need of this machine: all that can be wrong with them in an evaluation.
+/// Checks what hooks need on this machine. In an evaluation nothing else about them can be wrong.
 #[must_use]
 pub fn environment_problems(hooks: &[HookSpec]) -> Vec<PlanError> {
     hooks.iter().flat_map(environment_problems_of).collect()
@@ -180,7 +180,7 @@ fn never_seen(spec: &HookSpec, name: &str, facts: &RunFacts) -> Option<PlanError
         _ => return None,
     };
     let monitors = format!("hook `{hook}` monitors `{name}`, which is logged in {logged_in}");
-    let error = PlanError::new(hook, format!("{monitors}, and it can never see it: {why}"), fix);
+    let error = PlanError::new(hook, format!("{monitors}, but the hook never sees it: {why}"), fix);
     Some(error.for_option(spec.option_of(&Declaration::Name(name.to_owned()))))
 }
 
@@ -197,8 +197,8 @@ fn never_fires(spec: &HookSpec, declared: &Declaration, facts: &RunFacts) -> Opt
     Some(error.for_option(spec.option_of(declared)).warning_if(!spec.steers()))
 }
 
-/// Warnings about metrics that hooks read or monitor and that were not logged by the end of `label`. `logged`
-/// are the logged names.
+/// Warnings about metrics that hooks read or monitor, but that were not logged by the end of `label`.
+/// `logged` contains the logged names.
 #[must_use]
 pub fn not_logged(
     hooks: &[HookSpec],
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn two_writers_of_one_thing_are_refused() {
+    fn two_writers_of_one_name_are_refused() {
         let hooks = [
             HookSpec::observer("a").writes("best"),
             HookSpec::observer("b").writes("best").writes("train/loss"),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn two_hooks_that_write_many_things_alike_are_refused_once() {
+    fn two_hooks_with_several_common_names_are_refused_once() {
         let norms =
             |name| HookSpec::observer(name).writes("grad_norm/*").writes("grad_norm/total").writes("flag");
         let refused = refusals(&[norms("a"), norms("b"), HookSpec::observer("c")], &world());
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_declared_pattern_stands_for_can_be_monitored() {
+    fn names_that_match_a_declared_pattern_can_be_monitored() {
         let writer = || HookSpec::observer("lr").writes("lr/*/**");
         for name in ["lr/adamw", "lr/adamw/decayed"] {
             let hooks = [writer(), HookSpec::observer("stop").monitors(name)];
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(
             refusals(&[needs("a", 4)], &world()),
             [
-                "hook `a` needs 4 epochs by its `window`, but this run has only 3 epochs, so that never comes; \
+                "hook `a` needs 4 epochs by its `window`, but this run has only 3 epochs, so the hook never runs; \
               lower it or train longer"
             ]
         );
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_refused_for_a_metric_when_the_module_does_not_say_what_it_logs() {
+    fn any_metric_is_accepted_if_the_module_declares_none() {
         let hooks = [HookSpec::observer("stop").monitors("val/los")];
         assert!(refusals(&hooks, &RunFacts { metrics: None, ..world() }).is_empty());
     }
@@ -374,9 +374,9 @@ mod tests {
         assert_eq!(
             refusals(&hooks, &facts),
             [
-                "hook `stop` monitors `val/loss`, which is logged in validation, and it can never see it: \
+                "hook `stop` monitors `val/loss`, which is logged in validation, but the hook never sees it: \
                  `limit_val_batches` is 0; raise it",
-                "hook `keep` monitors `test/loss`, which is logged in test, and it can never see it: \
+                "hook `keep` monitors `test/loss`, which is logged in test, but the hook never sees it: \
                  fit runs no test; monitor a metric of training or validation",
             ]
         );

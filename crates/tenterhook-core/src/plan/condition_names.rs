@@ -4,8 +4,8 @@ use super::check::{PlanError, RunFacts, TRAIN_LOSS};
 use crate::spec::HookSpec;
 use crate::wrap::FIELDS;
 
-/// Errors for the names in the hook's conditions that are not declared and nearly equal to a known name. Any
-/// other undeclared name is allowed, since it may be logged all the same.
+/// Errors for undeclared names in the hook's conditions that are nearly equal to a known name. Other
+/// undeclared names are allowed, since they may still be logged.
 pub(super) fn likely_typos(spec: &HookSpec, hooks: &[HookSpec], facts: &RunFacts) -> Vec<PlanError> {
     let Some(metrics) = &facts.metrics else { return Vec::new() };
     let written = hooks.iter().flat_map(|spec| spec.writes.iter().map(String::as_str));
@@ -25,7 +25,7 @@ fn covers(known: &str, name: &str) -> bool {
 }
 
 /// Whether a name is a likely typo of a known one: they differ by one or two letters, and not only by digits
-/// as `top1` and `top5`.
+/// like `top1` and `top5`.
 fn is_likely_typo(name: &str, known: &str) -> bool {
     let letters = |text: &str| text.chars().filter(|c| !c.is_ascii_digit()).collect::<String>();
     let allowed = if known.len() < 6 { 1 } else { 2 };

@@ -26,7 +26,7 @@ pub enum Tier {
     Monitor,
     /// Then built-in monitors, such as early stopping.
     BuiltInMonitor,
-    /// Checkpoint hooks come last, so that checkpoints include what all other hooks did.
+    /// Checkpoint hooks come last, so checkpoints include the work of all other hooks.
     Checkpoint,
 }
 
@@ -37,7 +37,7 @@ impl Tier {
         self >= Tier::Monitor
     }
 
-    /// The reason for the place of this tier, for people.
+    /// The reason for the place of this tier, as text for users.
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl Tier {
             Tier::BuiltIn => "built-in, after user hooks",
             Tier::Monitor => "user monitor, after built-ins",
             Tier::BuiltInMonitor => "built-in monitor, after user monitors",
-            Tier::Checkpoint => "checkpoint, last: it holds what all others did",
+            Tier::Checkpoint => "checkpoint, last: it includes the work of all other hooks",
         }
     }
 }
@@ -53,7 +53,7 @@ impl Tier {
 /// A hook in the plan.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanEntry {
-    /// Number of the hook in the runner.
+    /// The hook's slot in the runner.
     pub slot: usize,
     /// Tier of the hook.
     pub tier: Tier,
@@ -121,7 +121,7 @@ impl Plan {
         every.is_empty() || every.iter().any(|n| step.is_multiple_of(*n))
     }
 
-    /// The numbers of the event's receivers, in order.
+    /// The slots of the event's receivers, in order.
     #[must_use]
     pub fn receivers(&self, event: Event) -> &[usize] {
         &self.routes[event as usize].receivers

@@ -1,4 +1,4 @@
-//! Which hook writes which metric or key, and conflicts between writers.
+//! The writers of metrics and keys, and conflicts between writers.
 
 use std::collections::BTreeSet;
 

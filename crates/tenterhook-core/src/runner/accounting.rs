@@ -1,8 +1,8 @@
-//! Measuring what hooks cost.
+//! Measures the costs of hooks.
 //!
 //! Every call is counted, and a sample of the calls is timed. The clock is read once before the first hook of
 //! an event and once after each hook, so the time between hooks is charged to none. A call behind a gate is
-//! timed individually, and the time that a closed gate takes is charged to its hook.
+//! timed individually, and the time of a closed gate is charged to its hook.
 //!
 //! Reads from the engine are counted per thread (`read_counter.rs`); the runner charges the difference to
 //! each hook. A rehearsal measures nothing: its clock counts batches.
@@ -35,9 +35,9 @@ pub(super) struct Accounting {
 /// Chooses the deliveries of an event that are timed.
 #[derive(Clone, Copy, Default)]
 struct Sampler {
-    /// How many deliveries are still skipped.
+    /// The number of deliveries still to skip.
     skip: u32,
-    /// How many were to be skipped before the next one is timed.
+    /// The number of deliveries to skip between the last timed one and the next.
     gap: u32,
     timed: u32,
 }
@@ -50,7 +50,7 @@ impl Default for Accounting {
 }
 
 impl Accounting {
-    /// The number of deliveries that the timing of this one stands for; 0 if it is not timed.
+    /// The number of deliveries that this one represents if it is timed; 0 if it is not timed.
     #[inline]
     pub(super) fn weight(&mut self, row: usize) -> u32 {
         if !self.on {
@@ -80,7 +80,7 @@ impl Accounting {
     }
 }
 
-/// Whether the row's event comes once per batch or more often.
+/// Whether the row's event occurs once per batch or more often.
 fn is_frequent(row: usize) -> bool {
     Event::ALL.get(row).is_none_or(|event| {
         matches!(event, Event::Activation | Event::Log)
@@ -94,7 +94,7 @@ pub(super) struct Account {
     calls: [u64; ROWS],
     tallies: [Option<Box<Tally>>; ROWS],
     pub(super) read: ReadCounts,
-    /// It was reported that the hook exceeds its budget.
+    /// Whether a budget overrun of the hook was reported.
     pub(super) reported: bool,
 }
 
@@ -110,13 +110,13 @@ impl Account {
         self.tallies[row].get_or_insert_default()
     }
 
-    /// Adds the time of the call that was counted last. It stands for `weight` calls.
+    /// Adds the time of the last counted call, which represents `weight` calls.
     fn time_call(&mut self, row: usize, nanos: u64, weight: u32) {
         let call = self.calls[row];
         self.tally(row).time_call(call, nanos, u64::from(weight));
     }
 
-    /// Charges a hook for its turn, which gates may have withheld. Returns whether the hook was called.
+    /// Charges a hook for an event, which gates may have withheld. Returns whether the hook was called.
     pub(super) fn end_turn(&mut self, row: usize, watch: &mut Watch, shared: &RunState) -> bool {
         let read = watch.read;
         match shared.current.gate.get() {
@@ -196,7 +196,7 @@ impl Account {
 pub(super) struct Watch {
     weight: u32,
     last: u64,
-    /// The read counter before the current hook's turn.
+    /// The read counter before the current hook.
     pub(super) read: u64,
 }
 
@@ -211,7 +211,7 @@ impl Watch {
         self.weight > 0
     }
 
-    /// Charges the turn to the hook.
+    /// Charges the time since the last reading to the hook.
     pub(super) fn lap(&mut self, account: &mut Account, row: usize, shared: &RunState) {
         if self.runs() {
             let now = shared.clock.nanos();
@@ -220,14 +220,14 @@ impl Watch {
         }
     }
 
-    /// Charges the hook for a gate that was closed, which is no call.
+    /// Charges the hook for a closed gate, which does not count as a call.
     fn closed(&mut self, account: &mut Account, row: usize, shared: &RunState) {
         if self.runs() {
             self.charge_gate(account, row, shared.clock.nanos());
         }
     }
 
-    /// Charges the hook for a call behind a gate. The call is timed individually and stands for itself.
+    /// Charges the hook for a call behind a gate. The call is timed individually, with weight 1.
     fn opened(&mut self, account: &mut Account, row: usize, shared: &RunState) {
         let (opened, now) = (shared.current.opened_at.get(), shared.clock.nanos());
         if self.runs() {
@@ -245,7 +245,7 @@ impl Watch {
 
 impl HookRunner {
     /// Does what [`HookRunner::walk`] does, and counts calls and reads. With `CLOSELY` it also times the
-    /// calls, records who received the event, and skips hooks that were disabled since the plan was made.
+    /// calls, records the receivers, and skips hooks that were disabled since the plan was made.
     #[inline]
     pub(super) fn walk_counting<C: Context, const CLOSELY: bool>(
         &mut self,

@@ -18,8 +18,8 @@ use crate::run_context::RunContext;
 use crate::tensor::{TensorSource, Tensors};
 
 impl HookRunner {
-    /// Whether any hook wants activations in this phase at this step. If none does, showing one must cost no
-    /// more than a branch.
+    /// Whether any hook wants activations in this phase at this step. If none does, an activation must cost
+    /// no more than a branch.
     #[inline]
     #[must_use]
     pub fn wants_activations(&self, phase: Phase, progress: &Progress) -> bool {
@@ -34,8 +34,8 @@ impl HookRunner {
         self.any_wants(|hook| hook.wants_activations(phase, progress) && hook.wants_point(point))
     }
 
-    /// The hooks that want the activation of this name, in the plan's order. A hook that panics when asked is
-    /// left out.
+    /// The hooks that want the activation of this name, in the plan's order. A hook that panics in
+    /// `wants_point` is left out.
     #[must_use]
     pub fn hooks_wanting(&self, point: &str) -> Vec<&str> {
         let receivers = self.plan().receivers(Event::Activation).iter().map(|id| &self.slots[*id]);
@@ -47,12 +47,12 @@ impl HookRunner {
     fn any_wants(&self, wants: impl Fn(&dyn Hook) -> bool) -> bool {
         let mut receivers = self.plan().receivers(Event::Activation).iter();
         let any = || receivers.any(|id| wants(&*self.slots[*id].hook));
-        // A hook that panics here panics again at the delivery, where the panic is judged.
+        // A hook that panics here panics again at the delivery, where its policy applies.
         catch_unwind(AssertUnwindSafe(any)).unwrap_or(true)
     }
 
     /// Delivers an activation to the hooks that want it, in the plan's order. A failure that ends the run is
-    /// kept for [`HookRunner::take_aborted`], since a module's step cannot be left half-way; no activation is
+    /// kept for [`HookRunner::take_aborted`], since a module's step cannot be aborted; no activation is
     /// delivered after it.
     pub fn deliver_activation(&mut self, point: &str, values: &dyn TensorSource, run_cx: RunContext<'_>) {
         if self.aborted.is_some() || values.count() == 0 {
@@ -65,8 +65,8 @@ impl HookRunner {
         in_activations.set(in_activations.get() + in_hooks.get().saturating_sub(before));
     }
 
-    /// Ends the run with this failure, which came up within the module's step, once the step has returned.
-    /// Returns the first such failure.
+    /// Ends the run with this failure of the module's step after the step has returned. Returns the first
+    /// such failure.
     pub fn abort(&mut self, failure: Failure) -> &Failure {
         self.aborted.get_or_insert(failure)
     }

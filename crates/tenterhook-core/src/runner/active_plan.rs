@@ -1,4 +1,4 @@
-//! The plan in force, and what else follows from which hooks are registered and enabled.
+//! The current plan, and other facts that depend on which hooks are registered and enabled.
 
 use std::cell::Cell;
 
@@ -8,7 +8,7 @@ use crate::event::Event;
 use crate::plan::Plan;
 use crate::progress::Progress;
 
-/// What follows from the list of hooks. Rebuilt when the list changes.
+/// Facts derived from the list of hooks. Rebuilt when the list changes.
 #[derive(Default)]
 pub(super) struct ActivePlan {
     pub(super) plan: Plan,
@@ -20,7 +20,7 @@ pub(super) struct ActivePlan {
     observers_need_losses: bool,
     /// A hook reads the gradient norm in `on_step_end`.
     grad_norm: bool,
-    /// A hook wants to know the time spent in hooks.
+    /// A hook uses the time spent in hooks.
     hook_time: bool,
     budgets: bool,
     /// Deliveries are timed, counted or recorded.
@@ -63,7 +63,7 @@ impl HookRunner {
     }
 
     /// Whether any hook wants the event at this step, by the step intervals that the hooks declare. For
-    /// contexts that take work to build.
+    /// contexts that are expensive to build.
     #[inline]
     #[must_use]
     pub fn wants_at(&self, event: Event, progress: &Progress) -> bool {
@@ -77,7 +77,7 @@ impl HookRunner {
         !self.active.updates.is_empty()
     }
 
-    /// Whether any hook reads the gradient norm at the end of this step, so that the gradients must be held
+    /// Whether any hook reads the gradient norm at the end of this step. If so, the gradients must be kept
     /// until then.
     #[inline]
     #[must_use]
@@ -85,22 +85,22 @@ impl HookRunner {
         self.active.grad_norm && self.wants_at(Event::StepEnd, progress)
     }
 
-    /// Whether a controller or an update hook needs every loss, which must then be logged at every step.
+    /// Whether a controller or an update hook needs every loss. If so, every step logs its loss.
     #[inline]
     #[must_use]
     pub fn steering_needs_every_loss(&self) -> bool {
         self.active.steering_needs_losses
     }
 
-    /// Whether an observer needs every loss, which must then be shown at every step to observers alone: a
-    /// controller must see the same numbers with and without observers.
+    /// Whether an observer needs every loss. If so, every step shows its loss to observers only: a controller
+    /// must see the same numbers with and without observers.
     #[inline]
     #[must_use]
     pub fn observers_need_every_loss(&self) -> bool {
         self.active.observers_need_losses
     }
 
-    /// Whether any hook wants to know the time spent in hooks.
+    /// Whether any hook uses the time spent in hooks.
     #[inline]
     pub(super) fn measures_hook_time(&self) -> bool {
         self.active.hook_time

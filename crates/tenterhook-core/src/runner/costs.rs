@@ -1,8 +1,8 @@
-//! What hooks have cost, and whether they keep to their budgets.
+//! The costs of hooks, and the checks of their budgets.
 //!
 //! Shares and budgets refer to the time of training steps, which `begin_steps` and `end_steps` delimit:
 //! otherwise long validations would hide a hook that doubles every step. Work that the loop does for a hook
-//! outside of its turn (saves, decisions, printed lines, losses that are read because a hook declares it) is
+//! outside of its calls (saves, decisions, printed lines, losses that are read because a hook declares it) is
 //! charged by the loop. Budgets are checked between batches against the lower end of the estimate, since one
 //! timed call stands for up to 31.
 
@@ -43,7 +43,7 @@ impl HookRunner {
     }
 
     /// Charges losses that were read from the engine only because hooks declare to read every one. Each of
-    /// those hooks is charged in full, since it would have caused the reads alone.
+    /// those hooks is charged in full, since it alone would have caused the reads.
     pub fn charge_losses(&mut self, count: u64) {
         if !self.accounting.on {
             return;
@@ -52,8 +52,8 @@ impl HookRunner {
         wanting.for_each(|slot| slot.status.account.read.scalars += count);
     }
 
-    /// Training steps begin or continue: from here on the time of hooks belongs to them. Without any call of
-    /// this method and `end_steps`, all time does.
+    /// Training steps begin or continue: the time of hooks now counts as part of steps. If neither this
+    /// method nor `end_steps` is ever called, all time does.
     pub fn begin_steps(&mut self) {
         if !std::mem::replace(&mut self.accounting.in_steps, true) {
             self.tallies().for_each(Tally::begin_steps);
@@ -77,8 +77,8 @@ impl HookRunner {
         self.slots.iter().map(|slot| slot.cost(self.accounting.in_steps)).collect()
     }
 
-    /// Checks the budgets, given the time of all training steps so far. Each overrun is reported once. Once
-    /// training is over, no hook is disabled any more.
+    /// Checks the budgets, given the time of all training steps so far. Each overrun is reported once. After
+    /// training no hook is disabled.
     pub fn check_budgets(&mut self, spent: Duration, trained: bool) -> Vec<BudgetOverrun> {
         let (spent, in_steps) = (spent.as_secs_f64(), self.accounting.in_steps);
         let over = |Slot { status, spec, .. }: &Slot| {

@@ -1,4 +1,4 @@
-//! The end of a call: hooks finish what they handed to worker threads, and report statistics of it.
+//! The end of a call: hooks wait for their worker threads and report delivery statistics.
 
 use super::HookRunner;
 use super::hook_status::{HookError, attempt};
@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::run_context::RunState;
 
-/// Time to finish, in nanoseconds, up to which a hook had nothing to do and is charged nothing.
+/// Time in nanoseconds up to which finishing counts as nothing to do, and is not charged.
 const NOTHING: u64 = 1_000;
 
 impl HookRunner {
@@ -55,8 +55,7 @@ impl HookRunner {
         [finished.err(), failed_stats, dropped]
     }
 
-    /// Statistics of what hooks handed to worker threads in the last call, with the hooks' names, in
-    /// registration order.
+    /// Delivery statistics of the last call by hook name, in registration order.
     #[must_use]
     pub fn delivery_stats(&self) -> &[(String, DeliveryStats)] {
         &self.delivery_stats

@@ -20,7 +20,7 @@ impl HookRunner {
     }
 
     /// Runs all update hooks in registration order. The changes of a hook that fails are undone, and its
-    /// policy decides.
+    /// failure policy applies.
     pub fn update(&mut self, engine: &mut dyn GradientsMut, cx: &Update<'_>) -> Result<(), Failure> {
         self.publish_changes(cx.run_cx.shared);
         self.measured(&cx.run_cx, |runner| runner.update_all(engine, cx))

@@ -1,4 +1,4 @@
-//! The status of a hook, and how its policy judges its failures.
+//! The status of a hook, and the application of its failure policy.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -79,8 +79,8 @@ impl HookStatus {
         }
     }
 
-    /// Counts a failure and judges it by the hook's policy: `Err` aborts the run, any other failure is
-    /// contained. `Ok(true)` if the hook must be disabled.
+    /// Counts a failure and applies the hook's policy: `Err` aborts the run, any other failure is contained.
+    /// `Ok(true)` if the hook must be disabled.
     pub(super) fn judge(
         &mut self,
         spec: &HookSpec,

@@ -1,7 +1,7 @@
 //! The runner: keeps the hooks of a run and delivers events to them in the plan's order.
 //!
-//! It needs no trainer. A loop of one's own asks [`HookRunner::wants`], builds the event's context only if a
-//! hook wants it, and calls [`HookRunner::deliver`].
+//! It needs no trainer. A custom loop calls [`HookRunner::wants`], builds the event's context only if a hook
+//! wants it, and calls [`HookRunner::deliver`].
 
 mod accounting;
 mod activations;
@@ -65,13 +65,13 @@ pub struct HookRunner {
     aborted: Option<Failure>,
     /// A call is in progress: a hook that is removed now is dropped at its end.
     in_call: bool,
-    /// What hooks handed to worker threads in the last call.
+    /// Delivery statistics of the last call.
     delivery_stats: Vec<(String, DeliveryStats)>,
     /// The rank of this process.
     world: World,
 }
 
-/// What happened since the loop last asked.
+/// Reports that the loop has not taken yet.
 #[derive(Default)]
 struct Reports {
     decisions: Vec<HookDecision>,
@@ -153,7 +153,7 @@ impl HookRunner {
         self.deliver_from::<C, false>(cx, walk)
     }
 
-    /// Runs hooks, and adds the time to the time in hooks if any hook wants to know it.
+    /// Runs hooks, and measures their time if any hook declares that it uses it.
     #[inline]
     fn measured<T>(&mut self, run_cx: &RunContext<'_>, run: impl FnOnce(&mut HookRunner) -> T) -> T {
         let began = self.measures_hook_time().then(|| run_cx.elapsed());
@@ -175,7 +175,7 @@ impl HookRunner {
         let mut watch = Watch::begin(weight, cx.run_cx().shared);
         self.last_event = Some(C::EVENT);
         loop {
-            // One guard around all hooks: `walk` knows which of them panicked.
+            // One guard around all hooks; `walk` records the position of a hook that panicked.
             match catch_unwind(AssertUnwindSafe(|| self.walk::<C, WATCHED>(cx, walk, &mut watch))) {
                 Ok(Ok(())) => break,
                 interrupted => {
@@ -207,7 +207,7 @@ impl HookRunner {
         failures
     }
 
-    /// Delivers the event to one hook after the other until one returns more than `Ok(())`. The receivers
+    /// Delivers the event to one hook after the other until one returns anything but `Ok(())`. The receivers
     /// cannot change meanwhile, so they are looked up once. Rare and watched cases take the slower loop.
     fn walk<C: Context, const WATCHED: bool>(
         &mut self,
@@ -234,7 +234,7 @@ impl HookRunner {
         Ok(())
     }
 
-    /// Records a hook's decision, or judges its error or panic.
+    /// Records a hook's decision, or applies its policy to an error or panic.
     #[cold]
     fn handle_response(
         &mut self,
@@ -270,7 +270,7 @@ impl HookRunner {
         Ok(())
     }
 
-    /// Judges an error by the hook's policy. Returns whether the hook must be disabled.
+    /// Applies the hook's policy to an error. Returns whether the hook must be disabled.
     fn judge_only(
         &mut self,
         id: usize,
@@ -283,8 +283,8 @@ impl HookRunner {
         status.judge(spec, error, place, at, &mut self.reports.contained)
     }
 
-    /// Judges an error outside of an event, and disables the hook if it must be. Returns whether it was
-    /// disabled, which the plan must follow.
+    /// Applies the hook's policy to an error outside of an event. Returns whether the hook was disabled; the
+    /// plan must then be rebuilt.
     fn judge(
         &mut self,
         id: usize,
@@ -323,7 +323,7 @@ impl HookRunner {
     }
 
     /// Makes the changes of the list of hooks that hooks or the module requested. Called after an event was
-    /// delivered. With several ranks the changes wait until all ranks know them.
+    /// delivered. With several ranks, the changes wait until all ranks have received them.
     #[inline]
     pub fn apply_roster_changes(&mut self, run_cx: &RunContext<'_>) {
         let wanted = self.active.outdated || run_cx.shared.roster.has_requests();

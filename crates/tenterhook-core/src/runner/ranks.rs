@@ -1,5 +1,5 @@
-//! One rank of a distributed run: hooks of other ranks receive nothing here, and requested changes of the
-//! list of hooks wait until all ranks make them.
+//! Support for distributed runs: hooks of other ranks receive nothing here, and requested changes of the list
+//! of hooks wait until all ranks make them.
 
 use super::HookRunner;
 use crate::roster::RosterRequest;
@@ -42,8 +42,8 @@ impl HookRunner {
         changes.iter().map(|change| (change.by, change.request.clone())).collect()
     }
 
-    /// Makes the changes that were requested on any rank, in this order. A hook to be added must have been
-    /// created on this rank, too.
+    /// Makes the changes that were requested on any rank, in this order. A hook to be added must also have
+    /// been created on this rank.
     pub fn apply_roster_changes_of_all_ranks(
         &mut self,
         requested: Vec<RequestedChange>,

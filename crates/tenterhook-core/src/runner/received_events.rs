@@ -1,4 +1,4 @@
-//! Recording which hook receives which events, to know afterwards whether a hook was exercised.
+//! Records which hook receives which events, to check afterwards whether a hook was exercised.
 
 use super::HookRunner;
 use crate::event::{Event, Events};

@@ -1,4 +1,4 @@
-//! Which changes of the list of hooks are allowed, and why others are refused.
+//! The rules for changes of the list of hooks, and the errors of refused changes.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::any_hook::AnyHook;
 use crate::roster::{HookInfo, HookKind, RosterRequest};
 use crate::spec::HookSpec;
 
-/// Why the list of hooks could not be changed.
+/// The error for a refused change of the list of hooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RosterError {
@@ -45,7 +45,7 @@ pub enum RosterError {
         reader: String,
         /// The kind of the reader.
         kind: HookKind,
-        /// What the reader reads.
+        /// The name that the reader reads.
         what: String,
     },
 }
@@ -60,7 +60,7 @@ impl fmt::Display for RosterError {
 impl std::error::Error for RosterError {}
 
 impl RosterError {
-    /// What cannot be done.
+    /// The problem.
     #[must_use]
     pub fn what(&self) -> String {
         match self {
@@ -120,7 +120,7 @@ impl HookRunner {
         }
     }
 
-    /// A controller or an update hook that reads what this hook writes, and what it reads.
+    /// A controller or an update hook that reads what this hook writes, and the name that it reads.
     pub(super) fn steering_reader_of(&self, written: &HookSpec) -> Option<(String, HookKind, String)> {
         let mut readers = self.present().map(|slot| &slot.spec).filter(|spec| spec.steers());
         readers.find_map(|spec| {

@@ -1,5 +1,5 @@
-//! What a checkpoint holds of the runner besides the hooks' own states: the status of each hook, also of
-//! removed ones, and of hooks that were added during the run and have not been added again since the resume.
+//! The runner's part of a checkpoint besides the hooks' own states: the status of each hook, including
+//! removed hooks, and hooks that were added during the run and not yet added again after a resume.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use crate::state::State;
 pub(super) struct AbsentHooks {
     /// The names of removed hooks.
     pub(super) removed: BTreeSet<String>,
-    /// The hooks of a checkpoint that were added during the run, until they are added again.
+    /// Hooks of a checkpoint that were added during the run and not yet added again.
     pub(super) awaited: BTreeMap<String, AwaitedHook>,
 }
 
@@ -29,15 +29,15 @@ pub(super) struct AwaitedHook {
     pub(super) state: State,
 }
 
-/// The status of all hooks as a checkpoint holds it, without the hooks' own states.
+/// The status of all hooks in a checkpoint, without the hooks' own states.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunnerState {
-    /// By the hook's name; removed hooks are included.
+    /// Status by hook name, including removed hooks.
     #[serde(rename = "standings")]
     hooks: BTreeMap<String, SavedStatus>,
 }
 
-/// The status of a hook as a checkpoint holds it.
+/// The status of a hook in a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct SavedStatus {
     /// Whether the hook was registered as enabled.
@@ -59,7 +59,7 @@ impl From<&HookStatus> for SavedStatus {
 }
 
 impl RunnerState {
-    /// Whether a hook was added during the run, so that it is not registered before the run begins.
+    /// Whether a hook was added during the run, so it is not registered when the run begins.
     #[must_use]
     pub fn was_added(&self, hook: &str) -> bool {
         self.hooks.get(hook).is_some_and(|status| status.added)
@@ -85,10 +85,10 @@ impl HookRunner {
         RunnerState { hooks: all.map(|(name, status)| (name.clone(), status)).collect() }
     }
 
-    /// Restores the status and the states of the hooks from a checkpoint. A hook that is registered as
-    /// enabled and was registered as disabled then, or the other way round, keeps its current status; so does
-    /// a hook that gave up since. A checkpoint never enables a hook with effects that is registered as
-    /// disabled, since it may come from an untrusted source.
+    /// Restores the status and the states of the hooks from a checkpoint. A hook keeps its current status if
+    /// its registration changed between enabled and disabled, or if a failure disabled it since. A checkpoint
+    /// may come from an untrusted source, so it never enables a hook with effects that is registered as
+    /// disabled.
     pub fn restore(
         &mut self,
         state: &RunnerState,

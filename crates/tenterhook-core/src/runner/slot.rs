@@ -36,7 +36,7 @@ pub(super) enum Presence {
 pub(super) enum Teardown {
     /// Only if the hook receives events then.
     Open,
-    /// The hook was set up in this call, so it is torn down even if it is disabled or removed by then.
+    /// The hook was set up in this call, so it is torn down even if it was disabled or removed since.
     Due,
     /// Done already. After a failed teardown the event is delivered again, to the remaining hooks.
     Done,
@@ -77,7 +77,7 @@ impl Slot {
         self.hook.deliver(event)
     }
 
-    /// Lets an update hook change the gradients, and checks what it did.
+    /// Calls an update hook, and checks the changed gradients.
     pub(super) fn change(&mut self, gradients: &mut Gradients<'_>, cx: &Update<'_>) -> HookResult {
         self.hook.update(gradients, cx)?;
         if let Some(refused) = gradients.refused() {
@@ -105,7 +105,7 @@ impl Slot {
         std::mem::replace(&mut self.hook, Box::new(Identity))
     }
 
-    /// Whether every loss must be read for the hook. That is so
+    /// Whether every loss must be read for the hook. This is the case
     /// - if the hook declares to read `train/loss`;
     /// - if it monitors `train/loss` within batches. A hook that monitors it per epoch uses the mean of the epoch. An
     ///   update hook always runs within batches;

@@ -13,7 +13,7 @@ use crate::run_context::RunState;
 use crate::spec::HookSpec;
 use crate::update::Identity;
 
-/// How a hook is registered, where that differs from its spec.
+/// Settings of a registration that override the hook's spec.
 #[derive(Clone, Debug, Default)]
 pub struct Registration {
     /// Another name.
@@ -24,7 +24,7 @@ pub struct Registration {
     pub disabled: bool,
     /// The share of the step time that the hook may take.
     pub budget: Option<Budget>,
-    /// Of an update hook: whether a gradient that is not finite after it is a failure.
+    /// For an update hook: whether a gradient that is not finite afterwards is a failure.
     pub check_finite: Option<bool>,
 }
 
@@ -57,12 +57,12 @@ impl HookRunner {
         Ok(())
     }
 
-    /// Enables a hook, so that it receives events again.
+    /// Enables a hook: it receives events again.
     pub fn enable(&mut self, name: &str) -> Result<(), RosterError> {
         self.set_enabled(name, true)
     }
 
-    /// Disables a hook, so that it receives no events. It keeps its place and its state.
+    /// Disables a hook: it receives no events, but keeps its place and its state.
     pub fn disable(&mut self, name: &str) -> Result<(), RosterError> {
         self.set_enabled(name, false)
     }
@@ -116,7 +116,7 @@ impl HookRunner {
         self.present().filter(|slot| slot.is_live()).map(|slot| slot.spec.clone()).collect()
     }
 
-    /// A hook by its name and type, also behind wrappers.
+    /// A hook by its name and type, even inside wrappers.
     #[must_use]
     pub fn hook<H: Hook>(&self, name: &str) -> Option<&H> {
         self.find(name)?.hook.downcast_ref()
@@ -129,7 +129,7 @@ impl HookRunner {
         present.map(|slot| slot.spec.name.as_str()).collect()
     }
 
-    /// The plan in force.
+    /// The current plan.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.active.plan
@@ -147,7 +147,7 @@ impl HookRunner {
         self.find(name).map(|slot| slot.spec.tier)
     }
 
-    /// Updates the roster that hooks see. A delivery does so by itself.
+    /// Updates the roster that hooks see. A delivery does this automatically.
     pub fn publish(&self, shared: &RunState) {
         let info = |slot: &Slot| slot.is_present().then(|| slot.info());
         shared.roster.set(self.slots.iter().map(info).collect());
@@ -192,7 +192,7 @@ impl HookRunner {
     }
 
     /// Begins a call, which ends when the hooks [finish](HookRunner::finish). Hooks that receive events now
-    /// are torn down at its end, even if they are disabled or removed by then.
+    /// are torn down at its end, even if they are disabled or removed before.
     pub fn begin_call(&mut self) {
         self.in_call = true;
         for slot in &mut self.slots {

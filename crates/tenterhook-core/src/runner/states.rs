@@ -17,7 +17,7 @@ use crate::state::State;
 pub type HookStates = BTreeMap<String, State>;
 
 impl HookRunner {
-    /// The states of all hooks. An error or a panic is judged by the hook's policy.
+    /// The states of all hooks. The hook's policy applies to an error or a panic.
     pub fn states(&mut self, at: &Progress) -> Result<HookStates, Failure> {
         let mut states = HookStates::new();
         for id in self.state_order() {
@@ -30,14 +30,13 @@ impl HookRunner {
     }
 
     /// The tensors of the hook that [provides weights for
-    /// evaluations](crate::HookSpec::provides_eval_weights), if there is one and it has some. No other hook
-    /// is asked.
+    /// evaluations](crate::HookSpec::provides_eval_weights), if there are any. No other hook is called.
     pub fn eval_weights(&mut self, at: &Progress) -> Result<Option<NamedTensors>, Failure> {
         let provides = |id: &usize| {
             let slot = &self.slots[*id];
             slot.is_live() && slot.spec.provides_eval_weights
         };
-        // The last one counts, as the last one to write its name into a checkpoint does.
+        // The last such hook counts, as it does in a checkpoint.
         let Some(id) = self.state_order().into_iter().rfind(provides) else { return Ok(None) };
         let state = self.ask(id, "state_dict", at, |hook| hook.state_dict())?;
         Ok(state.map(|state| state.tensors).filter(|tensors| !tensors.is_empty()))
@@ -77,7 +76,7 @@ impl HookRunner {
         Ok(())
     }
 
-    /// Restores the states of all hooks. An error or a panic is judged by the hook's policy.
+    /// Restores the states of all hooks. The hook's policy applies to an error or a panic.
     pub fn load_states(&mut self, states: &HookStates, at: &Progress) -> Result<(), Failure> {
         for id in self.state_order() {
             let spec = &self.slots[id].spec;

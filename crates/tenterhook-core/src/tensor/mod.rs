@@ -19,7 +19,7 @@ pub use model::{ModelView, OptimizerSource, ParamGroup};
 pub use scalar::{NormOfParts, ReadScalar, Scalar};
 pub use stats::{PendingUpdate, TensorStats, UpdateNorms, norm};
 
-/// A list of named tensors of an engine, to read.
+/// A read-only list of named tensors of an engine.
 pub trait TensorSource {
     /// The number of tensors.
     fn count(&self) -> usize;
@@ -47,8 +47,8 @@ pub trait TensorSource {
     fn norm(&self, index: usize) -> f64 {
         norm(&self.read(index))
     }
-    /// Tracks how the next optimizer step changes a tensor, if the engine can: it sees both sides of the
-    /// update, so no copy is needed.
+    /// Tracks how the next optimizer step changes a tensor, if the engine supports it. The engine has both
+    /// values during the update, so no copy is needed.
     fn track_update(&self, _index: usize) -> Option<PendingUpdate> {
         None
     }
@@ -135,7 +135,7 @@ pub struct Tensors<'a> {
     cached: RefCell<Vec<Cached>>,
 }
 
-/// What has been computed of a tensor during the event.
+/// Results computed for a tensor during the event.
 #[derive(Clone, Default)]
 struct Cached {
     norm: Option<f64>,
@@ -285,9 +285,8 @@ impl<'a> Tensor<'a> {
         }
     }
 
-    /// The norms of the update that followed `track_update`. If there was no update: `None`, or an update of
-    /// norm 0 if the engine cannot compare the values itself. The engine's work is charged to the current
-    /// hook.
+    /// The norms of the update that followed `track_update`. Without an update: `None`, or an update of norm
+    /// 0 if the values were copied. The engine's work is charged to the current hook.
     #[must_use]
     pub fn update_norms(&self, tracked: &TrackedUpdate) -> Option<UpdateNorms> {
         match tracked {
@@ -343,7 +342,7 @@ impl<'a> Tensor<'a> {
     }
 }
 
-/// The error for a slice that is outside of a tensor's shape.
+/// The error for a slice outside of a tensor's shape.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{name}` has the shape {shape:?}, and no slice {ranges:?}")]
 pub struct SliceError {
@@ -379,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_norm_is_computed_once_and_not_at_all_where_statistics_are_known() {
+    fn a_norm_is_computed_once_and_not_at_all_if_statistics_are_known() {
         let source = Counting { reads: Cell::new(0) };
         let view = Tensors::new(&source);
         assert!((view.norm() - 5.0).abs() < 1e-12 && (view.first().norm() - 5.0).abs() < 1e-12);

@@ -1,4 +1,4 @@
-//! Views of a module and its optimizers for hooks.
+//! Read-only views of a module and its optimizers for hooks.
 
 use super::TensorSource;
 
@@ -15,7 +15,7 @@ pub struct ParamGroup {
     pub weight_decay: Option<f64>,
 }
 
-/// The optimizers of a module, to read.
+/// A read-only view of the optimizers of a module.
 pub trait OptimizerSource {
     /// The number of optimizers.
     fn count(&self) -> usize;
@@ -27,7 +27,7 @@ pub trait OptimizerSource {
     fn state(&self, index: usize) -> &dyn TensorSource;
 }
 
-/// A module's parameters and optimizers, to read.
+/// A read-only view of a module's parameters and optimizers.
 pub trait ModelView {
     /// The parameters.
     fn params(&self) -> &dyn TensorSource;

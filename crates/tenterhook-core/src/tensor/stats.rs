@@ -3,10 +3,10 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The number of values processed together, so that the compiler can use SIMD instructions.
+/// The number of values processed together; it lets the compiler use SIMD instructions.
 const LANES: usize = 8;
 
-/// The number of values processed in several passes while they are in the nearest cache.
+/// The number of values per block; a block stays in the L1 cache during several passes.
 const NEAR: usize = 4096;
 
 /// Statistics of one tensor.
@@ -57,7 +57,7 @@ impl TensorStats {
         }
     }
 
-    /// Computes the statistics of values of which some may not be finite.
+    /// Computes the statistics of values that may not be finite.
     #[cold]
     fn of_any(values: &[f32]) -> TensorStats {
         let finite: Vec<f32> = values.iter().copied().filter(|value| value.is_finite()).collect();
@@ -206,7 +206,7 @@ impl PendingUpdate {
 }
 
 impl UpdateNorms {
-    /// Computes the norms from the values before and after an update. If one has more values, the rest is
+    /// Computes the norms from the values before and after an update. If one slice is longer, its rest is
     /// ignored.
     #[must_use]
     pub fn between(before: &[f32], after: &[f32]) -> UpdateNorms {
@@ -230,8 +230,8 @@ impl UpdateNorms {
     }
 }
 
-/// The number of values summed in 32 bits before the sum is added to one in 64 bits: few enough for five
-/// digits.
+/// The number of values summed in 32 bits before the sum is added to a 64-bit one; it keeps five digits
+/// exact.
 const SHORT: usize = 1024;
 
 /// In 32 bits twice as many values are processed together.
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_vary_has_no_deviation_and_large_values_have_a_norm() {
+    fn constant_values_have_no_deviation_and_large_values_have_a_norm() {
         assert!(TensorStats::of(&[0.1; 1000]).std < 1e-12);
         assert!((TensorStats::of(&[3e38; 4]).norm / 6e38 - 1.0).abs() < 1e-6);
         let apart = TensorStats::of(&[1e6, 1e6 + 1.0, 1e6 + 2.0]);

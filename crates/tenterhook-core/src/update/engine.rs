@@ -33,8 +33,8 @@ pub trait GradientsMut {
         self.edit(index, &mut |values| values.iter_mut().for_each(|value| *value *= factor));
     }
 
-    /// Clips gradients by their common norm or by value. A norm of NaN makes all of them NaN, so that the
-    /// error stays visible.
+    /// Clips gradients by their common norm or by value. A norm of NaN makes all of them NaN, so the error
+    /// stays visible.
     #[allow(clippy::cast_possible_truncation)] // limits are 64-bit, gradients 32-bit
     fn clip(&mut self, indexes: &[usize], rule: ClipRule) {
         match rule {

@@ -13,7 +13,7 @@ use crate::tensor::{DType, TensorSource, TensorStats, Tensors};
 
 /// The gradients of one optimizer as one update hook sees them.
 ///
-/// A gradient is saved before it is changed for the first time, so that the change can be undone.
+/// A gradient is saved before its first change, so the change can be undone.
 pub struct Gradients<'a> {
     engine: &'a mut dyn GradientsMut,
     changes: Changes,
@@ -149,7 +149,7 @@ impl<'a> Gradients<'a> {
         })
     }
 
-    /// The changes of the hook. A gradient that stayed the same to the bit is not included.
+    /// The changes of the hook. A gradient that is unchanged to the bit is not included.
     pub(crate) fn changes_by(&self, hook: &str, cx: &Update<'_>) -> Vec<GradientChange> {
         let of = |(index, saved): (&usize, &SavedGradient)| {
             let before = self.engine.read_saved(saved);

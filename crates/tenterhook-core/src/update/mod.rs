@@ -2,7 +2,7 @@
 //!
 //! A hook receives [`Gradients`], which accesses the engine through [`GradientsMut`]. Before the first change
 //! of a gradient the engine saves it. Burn shares its tensors, so saving one increments a reference count,
-//! and the change copies. After a failure the saved gradients are restored. `Gradients` remembers a refused
+//! and the change copies. After a failure the saved gradients are restored. `Gradients` records a refused
 //! change, so a hook cannot hide it.
 
 mod engine;
@@ -61,7 +61,8 @@ impl<'a> std::ops::Deref for Update<'a> {
     }
 }
 
-/// Why a change of a gradient is refused. The update hook counts as failed, even if it ignores the error.
+/// The error for a change of a gradient that is refused. The update hook counts as failed even if it ignores
+/// the error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpdateError {
@@ -83,7 +84,7 @@ pub enum UpdateError {
         name: String,
         /// Its shape.
         expected: Vec<usize>,
-        /// What was given.
+        /// The given shape.
         given: String,
     },
     /// The element type differs from the gradient's.

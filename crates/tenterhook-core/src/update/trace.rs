@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::Update;
 use crate::tensor::norm;
 
-/// A change of one gradient by one update hook in one step. A gradient that stayed the same to the bit has
-/// none.
+/// A change of one gradient by one update hook in one step. A gradient that is unchanged to the bit has no
+/// record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GradientChange {
     /// The step in progress, from 1.

@@ -14,23 +14,23 @@ use crate::spec::HookSpec;
 /// Passes events while a condition holds.
 ///
 /// The condition is evaluated once per training batch and once per validation, at the first of its events
-/// that the hook wants, so a hook that receives the start of a batch receives its end too. Outside of them it
-/// is evaluated at every event.
+/// that the hook wants, so a hook that receives the start of a batch receives its end too. Outside of batches
+/// and validations it is evaluated at every event.
 ///
 /// These names are available:
 ///
 /// - `epoch` (from 0), `step` (the current step within a batch, else the number of completed steps), `batch` (the index of
 ///   the training batch within its epoch), `samples`, `tokens`, and `elapsed` in seconds;
 /// - `stage` (`fit`, …) and `phase` (`train`, `validate`, …), which are text;
-/// - every metric by its name, once it has been logged; `loss` is short for `train/loss`. For a controller or an update
-///   hook the loss is read and logged at every step; for an observer it is the one that was logged last.
+/// - every metric by its name, once it has been logged; `loss` is short for `train/loss`. For a controller or
+///   an update hook the loss is read and logged at every step; for an observer it is the last logged one.
 #[derive(Clone, Debug)]
 pub struct Conditioned {
     condition: Condition,
     /// The warning about a name that was not logged in the first epoch has been given.
     warned: bool,
     batch: BatchDecision,
-    /// What was decided for the current validation.
+    /// The decision for the current validation.
     validation: Option<bool>,
 }
 
@@ -49,8 +49,8 @@ impl Conditioned {
         Conditioned { condition, warned: false, batch: BatchDecision::default(), validation: None }
     }
 
-    /// A comparison in the condition that can never be true, and its fix: `stage` or `phase` with a word that
-    /// is none of their values, or a number with a text.
+    /// A comparison in the condition that can never be true, and its fix: `stage` or `phase` compared with an
+    /// unknown value, or a number with a text.
     #[must_use]
     pub fn impossible_comparison(condition: &Condition) -> Option<(String, String)> {
         FIELDS.iter().find_map(|field| {
@@ -144,7 +144,7 @@ fn suggestion(word: &str, words: &[&str]) -> String {
     )
 }
 
-/// What a name stands for now.
+/// The current value of a name.
 fn known(name: &str, run_cx: &RunContext<'_>, within_batch: bool) -> Option<Operand> {
     let count = |number: u64| Some(Operand::Number(number as f64));
     match name {

@@ -11,8 +11,7 @@ use crate::random::RandomStream;
 use crate::run_context::RunContext;
 use crate::spec::HookSpec;
 
-/// What a gate decided for the current training batch, which must stay the same while time passes within the
-/// batch.
+/// A gate's decision for the current training batch. It is kept, because time passes within the batch.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct BatchDecision(Option<(u64, bool)>);
 
@@ -34,7 +33,7 @@ impl BatchDecision {
 #[derive(Debug)]
 pub struct Every {
     cadence: Cadence,
-    /// With an interval of wall time: when the gate last opened.
+    /// When the gate last opened, for an interval of wall time.
     last: Duration,
     batch: BatchDecision,
 }
@@ -88,7 +87,7 @@ impl Gate for Every {
     }
 }
 
-/// Passes the first training batch, and every other event of epochs once.
+/// Passes the first training batch, and every event of an epoch outside of batches once.
 #[derive(Debug, Default)]
 pub struct Once {
     batch: Option<u64>,
@@ -117,7 +116,7 @@ impl Gate for Once {
     }
 }
 
-/// Passes events from some point of training on.
+/// Passes events after a point of training.
 #[derive(Debug)]
 pub struct After {
     start: Cadence,

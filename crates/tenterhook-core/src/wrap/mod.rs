@@ -1,9 +1,9 @@
 //! Wrappers that let a hook run less often: `every`, `once`, `after`, `when`, `sampled`.
 //!
-//! A wrapped hook keeps its name, tier, events, policy and state; only some of the events are withheld. What
-//! is withheld is decided for a training batch or an epoch as a whole, so a hook that receives the start of a
-//! batch receives its end too. Events outside of epochs (set-up, teardown, checkpoints, failures, …) and
-//! outside of `fit` always pass.
+//! A wrapped hook keeps its name, tier, events, policy and state; only some of the events are withheld. The
+//! decision applies to a whole training batch or epoch, so a hook that receives the start of a batch receives
+//! its end too. Events outside of epochs (set-up, teardown, checkpoints, failures, …) and outside of `fit`
+//! always pass.
 
 mod condition;
 mod gates;
@@ -28,7 +28,7 @@ pub use gates::{After, Every, Once, Sampled, When};
 pub trait Gate: Send + 'static {
     /// Whether this event of an epoch passes.
     fn open(&mut self, event: Event, run_cx: &RunContext<'_>) -> bool;
-    /// Adds to the hook's spec what follows from the gate.
+    /// Adds the gate's declarations to the hook's spec.
     fn declare(&self, spec: HookSpec) -> HookSpec {
         spec
     }
@@ -69,8 +69,8 @@ impl<H, G: Gate> Gated<H, G> {
     }
 
     /// Whether an event passes. Calls behind a gate are rare, and sampling deliveries would miss most of
-    /// them, so the first calls are timed individually. A gate that has opened often is sampled like any
-    /// other hook.
+    /// them, so the first calls are timed individually. After that, deliveries are sampled as for any other
+    /// hook.
     #[inline]
     fn passes(&mut self, event: Event, run_cx: &RunContext<'_>) -> bool {
         if !is_gated(event, run_cx) {
@@ -127,7 +127,7 @@ impl<H: Hook, G: Gate> Hook for Gated<H, G> {
 }
 
 impl AnyHook {
-    /// Puts the hook behind a gate, as the wrappers of [`HookExt`] do. The gate added last is asked first.
+    /// Puts the hook behind a gate, as the wrappers of [`HookExt`] do. The gate added last is checked first.
     #[must_use]
     pub fn gated(self, gate: impl Gate) -> AnyHook {
         let gated = Gated::new(self.hook, gate);
@@ -163,8 +163,8 @@ impl AnyHook {
     }
 }
 
-/// Whether gates apply to an event: only to what recurs within `fit`, which is epochs, their batches and
-/// their validations. A sanity check leaves no trace, so no gate may count it.
+/// Whether gates apply to an event: only to the epochs of `fit` with their batches and validations. A sanity
+/// check must have no effect on training, so no gate may count it.
 fn is_gated(event: Event, run_cx: &RunContext<'_>) -> bool {
     let recurs = event.is_within_epoch() || event == Event::Log && run_cx.progress.is_within_epoch();
     recurs && run_cx.stage == Stage::Fit && run_cx.phase != Phase::SanityCheck
@@ -174,7 +174,7 @@ fn is_gated(event: Event, run_cx: &RunContext<'_>) -> bool {
 pub trait HookExt: Hook + Sized {
     /// Runs the hook at this interval: `every("100 steps")` passes all events of steps 100, 200, …; `every("2
     /// epochs")` those of every second epoch; `every("5 min")` those of the first batch after five minutes.
-    /// Events that come less often than the unit always pass.
+    /// Events that occur less often than the unit always pass.
     fn every(self, cadence: &str) -> Result<Gated<Self, Every>, CadenceError> {
         Ok(Gated::new(self, Every::new(cadence.parse()?)))
     }
@@ -184,7 +184,7 @@ pub trait HookExt: Hook + Sized {
         Gated::new(self, Once::default())
     }
 
-    /// Runs the hook from this point of training on: `after("10 epochs")`.
+    /// Runs the hook after this point of training: `after("10 epochs")`.
     fn after(self, start: &str) -> Result<Gated<Self, After>, CadenceError> {
         Ok(Gated::new(self, After::new(start.parse::<Cadence>()?)))
     }

@@ -1,4 +1,4 @@
-//! A runner without a trainer, hooks that do what a test tells them, and a log of who received what.
+//! A runner without a trainer, hooks with scripted actions, and a log of the deliveries.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use tenterhook_core::{
     TrainEpochStart, hook,
 };
 
-/// What happened, in order, as text.
+/// A log of deliveries, as text in order.
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -19,7 +19,7 @@ impl Log {
         self.0.lock().unwrap().push(text.into());
     }
 
-    /// Everything since the last call.
+    /// The entries since the last call.
     pub fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
@@ -27,7 +27,7 @@ impl Log {
 
 type Action = Box<dyn FnMut(Event, &RunContext<'_>) -> HookResult<Decision> + Send>;
 
-/// A hook that notes what it receives and then does what it was told.
+/// A hook that logs each event and then runs its action.
 pub struct Actor {
     name: String,
     tier: Tier,
@@ -50,7 +50,7 @@ impl Actor {
         Actor { policy, ..self }
     }
 
-    /// What it does at every event.
+    /// Sets the action at every event.
     pub fn acting(
         self,
         action: impl FnMut(Event, &RunContext<'_>) -> HookResult<Decision> + Send + 'static,
@@ -58,7 +58,7 @@ impl Actor {
         Actor { action: Box::new(action), ..self }
     }
 
-    /// What it does once, at its first event.
+    /// Sets an action for its first event only.
     pub fn once(self, action: impl FnOnce(&RunContext<'_>) + Send + 'static) -> Actor {
         let mut action = Some(action);
         self.acting(move |_, run_cx| {
@@ -94,7 +94,7 @@ impl Controller for Actor {
     }
 }
 
-/// A runner and what its hooks share.
+/// A runner with the state that its hooks share.
 pub struct Bench {
     pub runner: HookRunner,
     pub shared: RunState,
@@ -130,18 +130,18 @@ impl Bench {
         self.runner.add(actor).unwrap();
     }
 
-    /// Delivers `on_train_epoch_start` to everyone; who received it is noted.
+    /// Delivers `on_train_epoch_start` to all hooks, which log it.
     pub fn start(&mut self) -> Result<(), Failure> {
         self.runner.deliver(&TrainEpochStart::new(run_cx(&self.shared, self.progress)))
     }
 
-    /// Delivers `on_train_epoch_start` and tells who received it.
+    /// Delivers `on_train_epoch_start` and returns its receivers.
     pub fn receivers(&mut self) -> Vec<String> {
         self.start().unwrap();
         self.log.take()
     }
 
-    /// Delivers `on_exception` whatever fails on the way.
+    /// Delivers `on_exception` despite failures.
     pub fn exception(&mut self) -> Vec<Failure> {
         let failure = Failure {
             origin: Origin::Module,

@@ -1,9 +1,9 @@
-//! What must not compile does not, and says why.
+//! Code that violates the contract does not compile, with a clear error.
 
 use std::io::Write;
 use std::process::Command;
 
-/// The compiler whose words `tests/ui/*.stderr` holds. Others say the same in other words.
+/// The compiler whose messages `tests/ui/*.stderr` contains. Other versions word them differently.
 const COMPILER: &str = "rustc 1.95.0 ";
 
 #[test]
@@ -16,11 +16,11 @@ fn forbidden_uses_do_not_compile() {
             std::env::var_os("CI").is_none(),
             "CI skips nothing, and these tests know {COMPILER}only, not {version}"
         );
-        // Past the test harness, which keeps what a passing test prints to itself.
+        // Written to standard error directly, since the test harness captures the output of passing tests.
         let notice = format!(
             "\nSKIPPED: the compile-fail tests of tenterhook-core compare the words of {COMPILER}only, and this is {version}\n"
         );
-        #[allow(clippy::disallowed_methods)] // the test harness captures what `eprintln!` writes
+        #[allow(clippy::disallowed_methods)] // the test harness captures `eprintln!`
         std::io::stderr().write_all(notice.as_bytes()).expect("standard error can be written to");
         return;
     }

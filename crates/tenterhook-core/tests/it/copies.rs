@@ -1,4 +1,4 @@
-//! What is copied so that an update hook's changes can be undone: what it touches, once, and nothing else.
+//! Copies for undoing an update hook's changes: each changed gradient is copied once, and no other.
 
 use std::cell::RefCell;
 
@@ -10,21 +10,21 @@ use tenterhook_core::{
 
 use crate::bench::{Bench, run_cx};
 
-/// Gradients that note which of them are kept and put back.
-struct Noting {
+/// Gradients that record which of them are saved and restored.
+struct RecordingGradients {
     inner: NamedTensors,
-    kept: RefCell<Vec<usize>>,
-    put_back: Vec<usize>,
+    saved: RefCell<Vec<usize>>,
+    restored: Vec<usize>,
 }
 
-impl Noting {
-    fn new() -> Noting {
+impl RecordingGradients {
+    fn new() -> RecordingGradients {
         let inner = [("a", [1.0]), ("b", [2.0]), ("c", [3.0])].into();
-        Noting { inner, kept: RefCell::default(), put_back: Vec::new() }
+        RecordingGradients { inner, saved: RefCell::default(), restored: Vec::new() }
     }
 }
 
-impl GradientsMut for Noting {
+impl GradientsMut for RecordingGradients {
     fn view(&self) -> &dyn TensorSource {
         &self.inner
     }
@@ -41,12 +41,12 @@ impl GradientsMut for Noting {
         self.inner.is_present(index)
     }
     fn save(&self, index: usize) -> SavedGradient {
-        self.kept.borrow_mut().push(index);
+        self.saved.borrow_mut().push(index);
         self.inner.save(index)
     }
-    fn restore(&mut self, index: usize, kept: SavedGradient) {
-        self.put_back.push(index);
-        self.inner.restore(index, kept);
+    fn restore(&mut self, index: usize, saved: SavedGradient) {
+        self.restored.push(index);
+        self.inner.restore(index, saved);
     }
 }
 
@@ -64,22 +64,22 @@ impl UpdateHook for Changes {
     }
 }
 
-/// Which gradients a hook that makes these changes has kept, and which of them are put back.
+/// The gradients that are saved, and those that are restored, for a hook that makes these changes.
 fn copies(change: Change) -> (Vec<usize>, Vec<usize>) {
     let mut bench = Bench::new();
     bench.runner.add(Changes(change)).unwrap();
-    let mut gradients = Noting::new();
+    let mut gradients = RecordingGradients::new();
     let cx = Update { run_cx: run_cx(&bench.shared, bench.progress), optimizer: 0 };
     bench.runner.update(&mut gradients, &cx).unwrap();
-    if !gradients.put_back.is_empty() {
-        assert_eq!(gradients.inner, Noting::new().inner);
+    if !gradients.restored.is_empty() {
+        assert_eq!(gradients.inner, RecordingGradients::new().inner);
     }
-    (gradients.kept.into_inner(), gradients.put_back)
+    (gradients.saved.into_inner(), gradients.restored)
 }
 
 #[test]
-fn looking_copies_nothing() {
-    let looks: Change = |gradients| {
+fn reading_copies_nothing() {
+    let reads: Change = |gradients| {
         assert!(gradients.contains("b") && gradients.view().norm() > 0.0);
         gradients.each(|gradient| {
             assert_eq!(gradient.shape(), [1]);
@@ -87,11 +87,11 @@ fn looking_copies_nothing() {
             Ok(())
         })
     };
-    assert_eq!(copies(looks), (vec![], vec![]));
+    assert_eq!(copies(reads), (vec![], vec![]));
 }
 
 #[test]
-fn what_is_touched_is_copied_once_and_nothing_else_is() {
+fn each_changed_gradient_is_copied_once_and_no_other() {
     let edits: Change = |gradients| {
         gradients.edit("b", |values| values.fill(0.5))?;
         gradients.get("b")?.scale(2.0);

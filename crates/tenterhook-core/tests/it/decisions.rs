@@ -36,7 +36,7 @@ fn every_decision_is_recorded_in_the_order_of_delivery() {
 }
 
 #[test]
-fn what_was_decided_before_a_failure_stays_recorded() {
+fn decisions_before_a_failure_stay_recorded() {
     let mut bench = Bench::new();
     let stops = bench.actor("stops").acting(|_, _| Ok(Decision::stop("enough")));
     let fails = bench.actor("fails").acting(|_, _| Err("broken".into()));
@@ -68,7 +68,7 @@ fn saves_are_decisions_like_any_other_and_wait_for_all_hooks() {
 }
 
 #[test]
-fn a_hook_disabled_while_its_state_was_taken_gets_nothing_more() {
+fn a_hook_disabled_while_saving_its_state_receives_no_more_events() {
     use crate::states::Stateful;
     use tenterhook_core::Policy;
 
@@ -84,10 +84,10 @@ fn a_hook_disabled_while_its_state_was_taken_gets_nothing_more() {
     assert_eq!(bench.log.take(), ["a"]);
 }
 
-/// Written by hand, it could say anything.
-struct Lies(HookSpec);
+/// A handwritten observer that returns a decision.
+struct Handwritten(HookSpec);
 
-impl Hook for Lies {
+impl Hook for Handwritten {
     fn spec(&self) -> HookSpec {
         self.0.clone().wants(Event::TrainEpochEnd).wants(Event::FitEnd)
     }
@@ -98,11 +98,14 @@ impl Hook for Lies {
 
 #[test]
 fn a_decision_of_an_observer_is_refused_even_with_a_handwritten_hook() {
-    let observer = Rig::new(Lies(HookSpec::observer("lies"))).on_train_epoch_end().clone();
+    let observer = Rig::new(Handwritten(HookSpec::observer("handwritten"))).on_train_epoch_end().clone();
     assert!(observer.decision.is_continue());
     assert!(observer.failure.is_some());
-    let mut rig = Rig::new(Lies(HookSpec::controller("lies")));
+    let mut rig = Rig::new(Handwritten(HookSpec::controller("handwritten")));
     assert!(!rig.on_train_epoch_end().decision.is_continue());
     let watching = rig.on_fit_end();
-    assert!(watching.decision.is_continue() && watching.failure.is_some(), "nothing can be decided there");
+    assert!(
+        watching.decision.is_continue() && watching.failure.is_some(),
+        "no decision is possible at this event"
+    );
 }

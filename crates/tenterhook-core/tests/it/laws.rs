@@ -1,4 +1,4 @@
-//! Laws, for any list of hooks and any sequence of toggles.
+//! Property tests for any list of hooks and any sequence of changes.
 
 use proptest::prelude::*;
 use tenterhook_core::{Decision, OnError, Policy, Tier};
@@ -10,7 +10,7 @@ fn any_tier() -> impl Strategy<Value = Tier> {
     prop::sample::select(vec![User, BuiltIn, Monitor, BuiltInMonitor, Checkpoint])
 }
 
-/// What can be done to a list of hooks; hooks are named by small numbers.
+/// A change of the list of hooks. Hooks are named by small numbers.
 #[derive(Clone, Debug)]
 enum Toggle {
     Add(u8, Tier),
@@ -28,12 +28,12 @@ fn any_toggle() -> impl Strategy<Value = Toggle> {
     ]
 }
 
-/// The simplest thing that could be a list of hooks.
+/// A simple model of a list of hooks.
 #[derive(Default)]
 struct Model(Vec<(u8, Tier, bool)>);
 
 impl Model {
-    /// `false` when it is refused.
+    /// Returns `false` if the change is refused.
     fn apply(&mut self, toggle: &Toggle) -> bool {
         let at = |model: &Model, name: u8| model.0.iter().position(|hook| hook.0 == name);
         match *toggle {
@@ -85,7 +85,7 @@ proptest! {
         }
     }
 
-    /// A hook of its own asks for them, several per event; everybody else gets every event up to then.
+    /// One hook requests several changes per event; the other hooks receive that event unchanged.
     #[test]
     fn toggles_from_inside_take_effect_between_events(
         rounds in prop::collection::vec(prop::collection::vec(any_toggle(), 0..6), 0..10)
@@ -118,13 +118,13 @@ proptest! {
     }
 }
 
-/// What a hook does at an event.
+/// The action of a hook at an event.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Nothing,
     Fail,
     Panic,
-    /// Of itself or another.
+    /// Disables itself or another hook.
     Disable(usize),
     Remove(usize),
 }
@@ -140,8 +140,8 @@ fn any_act(hooks: usize) -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// Whichever hooks fail or leave: an event reaches all hooks that were registered when it began, once, in
-    /// order.
+    /// An event reaches every hook that was enabled when it began, once and in order, whichever hooks fail or
+    /// are removed.
     #[test]
     fn no_hook_is_skipped_when_others_fail_or_leave(
         most in prop::collection::vec(1..4u32, 5),

@@ -1,4 +1,4 @@
-//! Who receives an event before whom.
+//! The order in which hooks receive an event.
 
 use tenterhook_core::runner::RosterError;
 use tenterhook_core::{Event, HookGroup, Registration, Tier};

@@ -1,4 +1,4 @@
-//! Activations, and the points that hooks want.
+//! Delivery of activations to the hooks that want them.
 
 use tenterhook_core::run_context::NoModel;
 use tenterhook_core::{
@@ -13,7 +13,7 @@ struct Watches {
     name: &'static str,
     pattern: &'static str,
     policy: Policy,
-    /// Fails here, by an error or a panic.
+    /// The activation at which it fails, and whether by a panic.
     fails_at: Option<(&'static str, bool)>,
     log: Log,
 }
@@ -75,13 +75,13 @@ fn the_hooks_that_want_an_activation_are_known_before_its_delivery() {
         bench.runner.add(watcher(&bench, name, pattern)).unwrap();
     }
     assert_eq!(bench.runner.hooks_wanting("blocks.0.mlp"), ["mlps", "first"]);
-    assert!(bench.runner.hooks_wanting("head").is_empty(), "one that panics wants nothing");
+    assert!(bench.runner.hooks_wanting("head").is_empty(), "a hook that panics is left out");
     bench.runner.disable("mlps").unwrap();
     assert_eq!(bench.runner.hooks_wanting("blocks.0.mlp"), ["first"]);
 }
 
 #[test]
-fn what_came_through_to_a_hook_is_noted_where_that_is_asked_for() {
+fn received_events_are_recorded_on_request() {
     let mut bench = Bench::new();
     bench.runner.add(watcher(&bench, "sees", "x")).unwrap();
     bench.runner.add(watcher(&bench, "chooses_nothing", "nowhere")).unwrap();
@@ -131,7 +131,7 @@ fn a_panic_in_wants_point_is_contained() {
     let mut bench = Bench::new();
     bench.runner.add(watcher(&bench, "bad", "!")).unwrap();
     let asked = bench.runner.wants_point("head", Phase::Train, &bench.progress);
-    assert!(asked, "so that it is shown, and the panic judged");
+    assert!(asked, "the activation must be delivered, so the policy applies to the panic");
     assert!(show(&mut bench, &["head"]).is_empty());
     assert_eq!(bench.contained().len(), 1);
     assert!(!bench.runner.wants_activations(Phase::Train, &bench.progress));

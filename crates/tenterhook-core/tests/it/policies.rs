@@ -1,4 +1,4 @@
-//! What errors and panics do under each policy.
+//! Effects of errors and panics under each policy.
 
 use tenterhook_core::{BoxError, Decision, OnError, Policy};
 
@@ -12,7 +12,7 @@ fn panicking(actor: Actor) -> Actor {
     actor.acting(|_, _| panic!("fell over"))
 }
 
-/// `bad` between `before` and `after`, at epoch 2 and step 40.
+/// A bench with the hook `bad` between `before` and `after`, at epoch 2 and step 40.
 fn bench(policy: Policy, make: fn(Actor) -> Actor) -> Bench {
     let mut bench = Bench::with(&["before"]);
     let bad = make(bench.actor("bad").policy(policy));
@@ -28,7 +28,7 @@ fn an_aborting_error_stops_the_delivery() {
     let mut bench = bench(Policy::ABORT, failing);
     let failure = bench.start().unwrap_err();
     assert_eq!(failure.to_string(), "hook `bad` failed in on_train_epoch_start (epoch 3, step 40): broken");
-    assert_eq!(bench.log.take(), ["before", "bad"], "later hooks do not get the event");
+    assert_eq!(bench.log.take(), ["before", "bad"], "later hooks do not receive the event");
     assert!(bench.is_enabled("bad"));
     assert!(bench.contained().is_empty());
 }
@@ -58,11 +58,11 @@ fn policy_warn_never_disables_and_counts_failures() {
 }
 
 #[test]
-fn a_hook_is_disabled_after_as_many_failures_as_its_policy_says() {
+fn a_hook_is_disabled_after_max_failures() {
     for max_failures in [1, 2, 5] {
         let mut bench = bench(Policy { max_failures, ..Policy::DISABLE }, failing);
         for _ in 0..max_failures {
-            assert_eq!(bench.receivers(), ["before", "bad", "after"], "the failing event reaches everyone");
+            assert_eq!(bench.receivers(), ["before", "bad", "after"], "the failing event reaches all hooks");
         }
         assert_eq!(bench.receivers(), ["before", "after"]);
         let contained = bench.contained();
@@ -74,7 +74,7 @@ fn a_hook_is_disabled_after_as_many_failures_as_its_policy_says() {
 }
 
 #[test]
-fn a_panic_disables_at_once_also_under_a_policy_that_only_warns() {
+fn a_panic_disables_immediately_even_under_policy_warn() {
     for policy in [Policy::WARN, Policy::DISABLE] {
         let mut bench = bench(policy, panicking);
         assert_eq!(bench.receivers(), ["before", "bad", "after"]);

@@ -5,7 +5,7 @@ use tenterhook_testkit::NamedTensors;
 
 use crate::bench::{Actor, Bench, Log, run_cx};
 
-fn gambler(name: &str, log: &Log) -> Actor {
+fn drawing_hook(name: &str, log: &Log) -> Actor {
     let own = log.clone();
     let label = name.to_owned();
     Actor::new(name, &Log::default()).acting(move |_, run_cx| {
@@ -14,11 +14,11 @@ fn gambler(name: &str, log: &Log) -> Actor {
     })
 }
 
-/// What these hooks draw over three events.
+/// The numbers that these hooks draw over three events.
 fn draws(seed: u64, names: &[&str]) -> Vec<String> {
     let mut bench = Bench::seeded(seed);
     for name in names {
-        bench.add(gambler(name, &bench.log));
+        bench.add(drawing_hook(name, &bench.log));
     }
     (0..3).flat_map(|_| bench.receivers()).collect()
 }
@@ -28,7 +28,7 @@ fn of(name: &str, draws: &[String]) -> Vec<String> {
 }
 
 #[test]
-fn what_a_hook_draws_depends_on_the_seed_and_its_name_only() {
+fn random_numbers_of_a_hook_depend_on_the_seed_and_its_name_only() {
     let alone = draws(1, &["a"]);
     for others in [&["a", "b"][..], &["b", "a"], &["c", "a", "b", "d"]] {
         assert_eq!(of("a", &draws(1, others)), alone);
@@ -39,10 +39,10 @@ fn what_a_hook_draws_depends_on_the_seed_and_its_name_only() {
 }
 
 #[test]
-fn the_name_is_the_one_it_is_registered_under() {
+fn the_stream_depends_on_the_registered_name() {
     let mut bench = Bench::seeded(1);
     let how = Registration { name: Some("b".into()), ..Registration::default() };
-    bench.runner.register(gambler("a", &bench.log), how).unwrap();
+    bench.runner.register(drawing_hook("a", &bench.log), how).unwrap();
     let renamed = bench.receivers();
     assert_eq!(renamed[0][1..], draws(1, &["b"])[0][1..]);
 }
@@ -51,7 +51,7 @@ fn the_name_is_the_one_it_is_registered_under() {
 fn a_hook_added_while_training_runs_has_its_own_stream_too() {
     let expected = draws(1, &["late"]);
     let mut bench = Bench::seeded(1);
-    let late = gambler("late", &bench.log);
+    let late = drawing_hook("late", &bench.log);
     let adds = bench.actor("adds").once(|run_cx| run_cx.hooks().add(late));
     bench.add(adds);
     let seen: Vec<_> = (0..4).flat_map(|_| bench.receivers()).collect();
@@ -59,7 +59,7 @@ fn a_hook_added_while_training_runs_has_its_own_stream_too() {
 }
 
 #[test]
-fn an_update_hook_draws_from_its_own_stream_and_not_from_the_last_hooks() {
+fn an_update_hook_draws_from_its_own_stream_only() {
     struct Noise(Log);
     #[hook]
     impl UpdateHook for Noise {
@@ -74,7 +74,7 @@ fn an_update_hook_draws_from_its_own_stream_and_not_from_the_last_hooks() {
     let run = |with_another: bool| {
         let mut bench = Bench::seeded(1);
         if with_another {
-            bench.add(gambler("a", &bench.log));
+            bench.add(drawing_hook("a", &bench.log));
         }
         bench.runner.add(Noise(bench.log.clone())).unwrap();
         for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! The states of all hooks, and hooks that fail at them.
+//! The states of all hooks, and hooks that fail to save or load them.
 
 use tenterhook_core::runner::HookStates;
 use tenterhook_core::{
@@ -8,7 +8,7 @@ use tenterhook_core::{
 
 use crate::bench::{Bench, Log};
 
-/// An observer with a state, which may panic when asked for it.
+/// An observer with a state, which may panic in `state_dict`.
 pub struct Stateful {
     name: String,
     log: Log,
@@ -50,27 +50,27 @@ impl Observer for Stateful {
     }
 }
 
-/// An update hook with a state that it can neither give nor take.
-struct Amnesiac(Policy);
+/// An update hook that fails to save and to load its state.
+struct FailingState(Policy);
 
 #[hook]
-impl UpdateHook for Amnesiac {
+impl UpdateHook for FailingState {
     fn declare(&self, spec: HookSpec) -> HookSpec {
-        spec.name("amnesiac").policy(self.0)
+        spec.name("failing_state").policy(self.0)
     }
     fn update(&mut self, _: &mut Gradients<'_>, _: &Update<'_>) -> HookResult {
         Ok(())
     }
     fn state_dict(&self) -> HookResult<State> {
-        panic!("where am I")
+        panic!("cannot save")
     }
     fn load_state_dict(&mut self, _: &State) -> HookResult {
-        Err("who are you".into())
+        Err("cannot load".into())
     }
 }
 
 #[test]
-fn every_hook_is_asked_for_its_state_a_disabled_one_too_in_the_order_of_delivery() {
+fn states_of_all_hooks_are_saved_in_the_order_of_delivery() {
     let mut bench = Bench::new();
     let mut last = Stateful::new("last", &bench.log);
     last.tier = Tier::Checkpoint;
@@ -84,7 +84,7 @@ fn every_hook_is_asked_for_its_state_a_disabled_one_too_in_the_order_of_delivery
 }
 
 #[test]
-fn states_are_given_back_by_name_and_an_empty_one_is_not_given() {
+fn states_are_loaded_by_name_and_empty_ones_are_skipped() {
     let mut bench = Bench::new();
     bench.runner.add(Stateful::new("a", &bench.log)).unwrap();
     bench.runner.add(Stateful::new("b", &bench.log)).unwrap();
@@ -96,7 +96,7 @@ fn states_are_given_back_by_name_and_an_empty_one_is_not_given() {
 }
 
 #[test]
-fn a_hook_that_panics_over_its_state_receives_no_more_events() {
+fn a_hook_that_panics_in_state_dict_receives_no_more_events() {
     let mut bench = Bench::new();
     let mut bad = Stateful::new("bad", &bench.log);
     bad.panics = true;
@@ -127,11 +127,11 @@ fn a_failure_to_load_a_state_names_the_hook() {
     );
 }
 
-/// Knows which states it could load.
-struct Picky(Policy);
+/// Checks the version of a state.
+struct ChecksVersion(Policy);
 
 #[hook]
-impl Observer for Picky {
+impl Observer for ChecksVersion {
     fn declare(&self, spec: HookSpec) -> HookSpec {
         spec.policy(self.0)
     }
@@ -144,48 +144,51 @@ impl Observer for Picky {
 }
 
 #[test]
-fn a_state_is_checked_only_where_the_error_would_end_the_run() {
+fn a_state_is_checked_only_if_an_error_would_end_the_run() {
     for (policy, version, refused) in [
         (Policy::ABORT, 2, Some("state has version 2, this program reads version 1")),
         (Policy::ABORT, 1, None),
         (Policy::WARN, 2, None),
     ] {
         let mut bench = Bench::new();
-        bench.runner.add(Picky(policy)).unwrap();
-        let states = HookStates::from([("picky".to_owned(), State::of(version, &9).unwrap())]);
+        bench.runner.add(ChecksVersion(policy)).unwrap();
+        let states = HookStates::from([("checks_version".to_owned(), State::of(version, &9).unwrap())]);
         let at = Progress { step: 3, ..Progress::default() };
         let failed = bench.runner.check_states(&states, &at).err().map(|failure| failure.to_string());
-        let named = |why| format!("hook `picky` failed in load_state_dict (epoch 1, step 3): {why}");
+        let named = |why| format!("hook `checks_version` failed in load_state_dict (epoch 1, step 3): {why}");
         assert_eq!(failed, refused.map(named));
-        assert!(bench.contained().is_empty(), "a check is no failure");
+        assert!(bench.contained().is_empty(), "a check is not a failure");
     }
 }
 
 #[test]
-fn the_state_of_an_update_hook_is_judged_by_its_policy_too() {
+fn the_policy_of_an_update_hook_applies_to_its_state() {
     let mut bench = Bench::new();
-    bench.runner.add(Amnesiac(Policy::WARN)).unwrap();
-    let states = HookStates::from([("amnesiac".to_owned(), State::of(1, &9).unwrap())]);
+    bench.runner.add(FailingState(Policy::WARN)).unwrap();
+    let states = HookStates::from([("failing_state".to_owned(), State::of(1, &9).unwrap())]);
     bench.runner.load_states(&states, &Progress::default()).unwrap();
     assert_eq!(
         bench.contained(),
-        ["hook `amnesiac` failed in load_state_dict (epoch 1, step 0): who are you"]
+        ["hook `failing_state` failed in load_state_dict (epoch 1, step 0): cannot load"]
     );
     assert!(bench.runner.updates_gradients());
     bench.runner.states(&Progress::default()).unwrap();
     assert!(!bench.runner.updates_gradients(), "a panic disables");
 
     let mut strict = Bench::new();
-    strict.runner.add(Amnesiac(Policy::ABORT)).unwrap();
+    strict.runner.add(FailingState(Policy::ABORT)).unwrap();
     let failure = strict.runner.states(&Progress::default()).unwrap_err();
-    assert_eq!(failure.to_string(), "hook `amnesiac` panicked in state_dict (epoch 1, step 0): where am I");
+    assert_eq!(
+        failure.to_string(),
+        "hook `failing_state` panicked in state_dict (epoch 1, step 0): cannot save"
+    );
 }
 
-/// Reaches outside.
-struct Reaches;
+/// An observer with an effect outside of the run directory.
+struct HasEffect;
 
 #[hook]
-impl Observer for Reaches {
+impl Observer for HasEffect {
     fn declare(&self, spec: HookSpec) -> HookSpec {
         spec.effect(Effect::Command(vec!["true".to_owned()]))
     }
@@ -199,10 +202,10 @@ fn a_checkpoint_enables_no_hook_with_effects_that_is_registered_as_disabled() {
     let state = |enabled: bool| {
         let mut bench = Bench::new();
         let how = || Registration { disabled: true, ..Registration::default() };
-        bench.runner.register(Reaches, how()).unwrap();
+        bench.runner.register(HasEffect, how()).unwrap();
         let how = Registration { name: Some("harmless".to_owned()), ..how() };
         bench.runner.register(bench.actor("harmless"), how).unwrap();
-        for name in ["reaches", "harmless"] {
+        for name in ["has_effect", "harmless"] {
             assert!(!bench.is_enabled(name));
             if enabled {
                 bench.runner.enable(name).unwrap();
@@ -213,6 +216,6 @@ fn a_checkpoint_enables_no_hook_with_effects_that_is_registered_as_disabled() {
     let (saved, mut resumed) = (state(true), state(false));
     let (kept, states) = (saved.runner.state(), HookStates::new());
     resumed.runner.restore(&kept, &states, &Progress::default(), &resumed.shared).unwrap();
-    assert!(!resumed.is_enabled("reaches"));
-    assert!(resumed.is_enabled("harmless"), "nothing else changes");
+    assert!(!resumed.is_enabled("has_effect"));
+    assert!(resumed.is_enabled("harmless"), "other hooks are restored as enabled");
 }

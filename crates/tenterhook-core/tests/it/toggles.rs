@@ -1,4 +1,4 @@
-//! Listing, enabling, disabling, removing and adding, from outside and from inside a hook.
+//! Listing, enabling, disabling, removing and adding hooks, from outside and from inside a hook.
 
 use tenterhook_core::roster::RosterRequest;
 use tenterhook_core::{HookExt, HookKind, closure};
@@ -90,7 +90,7 @@ fn requests_are_applied_in_order() {
 }
 
 #[test]
-fn what_cannot_be_carried_out_is_reported_and_the_rest_is_done() {
+fn impossible_changes_are_reported_and_the_others_are_made() {
     let mut bench = Bench::with(&["b"]);
     let twin = bench.actor("b");
     let hook = bench.actor("a").once(|run_cx| {
@@ -144,7 +144,7 @@ fn an_observer_cannot_change_training_through_other_hooks() {
     bench.runner.add(closure::on_train_epoch_start("other watch", |_| ())).unwrap();
     bench.receivers();
     assert!(bench.is_enabled("steers") && !bench.names().contains(&"stops".to_owned()));
-    assert!(!bench.is_enabled("other watch"), "observers may be switched by observers");
+    assert!(!bench.is_enabled("other watch"), "observers can change observers");
     let refusal = |name: &str| {
         format!(
             "observer `watch` requested a change of controller hook `{name}`, which would change training; \
@@ -170,7 +170,7 @@ fn a_hook_must_have_a_name() {
 }
 
 #[test]
-fn an_observer_cannot_take_away_what_a_steering_hook_reads() {
+fn an_observer_cannot_disable_a_hook_that_a_steering_hook_reads_from() {
     let mut bench = Bench::new();
     let watch = closure::on_train_epoch_start("watch", |cx| {
         cx.hooks().disable("norms");

@@ -1,4 +1,4 @@
-//! Update hooks over the gradients.
+//! Update hooks that change gradients.
 
 use tenterhook_core::update::{GradientChange, Identity};
 use tenterhook_core::{
@@ -74,7 +74,7 @@ fn given() -> NamedTensors {
 }
 
 #[test]
-fn update_hooks_run_in_registration_order_each_on_what_the_last_one_left() {
+fn update_hooks_run_in_registration_order_on_the_result_of_the_previous_one() {
     let abort = Policy::ABORT;
     let (gradients, _) = update(&mut bench(&[("add", abort, add_one), ("double", abort, double)]));
     assert_eq!(gradients, [("w", [4.0, 6.0]), ("b", [8.0, 10.0])].into());
@@ -141,11 +141,11 @@ fn without_an_update_hook_there_is_identity_and_nothing_runs() {
     assert!(!bench.runner.wants(Event::BeforeOptimizerStep));
 }
 
-/// What is said when a hook makes this change and swallows the error.
+/// The reported failure of a hook that makes this change and ignores the error.
 fn refusal(change: Change) -> String {
     let (gradients, result) =
         update(&mut bench(&[("double", Policy::ABORT, double), ("bad", Policy::ABORT, change)]));
-    assert_eq!(gradients, [("w", [2.0, 4.0]), ("b", [6.0, 8.0])].into(), "as before the hook");
+    assert_eq!(gradients, [("w", [2.0, 4.0]), ("b", [6.0, 8.0])].into(), "unchanged by the hook");
     result.unwrap_err().error.to_string()
 }
 
@@ -254,7 +254,7 @@ fn check_finite_fails_the_hook_that_left_a_non_finite_gradient() {
     };
     assert_eq!(run(false), (false, Vec::new()));
     let (finite, said) = run(true);
-    assert!(finite, "the gradients are as before");
+    assert!(finite, "the gradients are unchanged");
     let expected = "the gradient of `b` is not finite after it (1 of 2 values), it was finite before";
     assert!(said[0].contains(expected), "{said:?}");
 }
@@ -312,7 +312,7 @@ fn a_gate_before_an_update_hook_lets_it_fire_less_often() {
 }
 
 #[test]
-fn every_wrapper_is_there_for_update_hooks_too_and_the_hook_is_found_behind_them() {
+fn update_hooks_have_all_wrappers_and_are_found_behind_them() {
     let hook = || AnyHook::new(Changes { name: "double", policy: Policy::ABORT, change: double });
     let changed = |hook: AnyHook| {
         let mut bench = Bench::new();
@@ -349,16 +349,20 @@ fn identity_can_be_registered_and_is_never_called() {
 }
 
 #[test]
-fn an_update_hook_is_switched_like_any_other() {
+fn an_update_hook_is_enabled_and_disabled_like_any_other() {
     let mut bench = bench(&[("double", Policy::ABORT, double)]);
     let listed = |bench: &Bench| bench.runner.list().into_iter().map(|hook| hook.name).collect::<Vec<_>>();
     assert_eq!(listed(&bench), ["double"]);
     bench.runner.disable("double").unwrap();
-    assert_eq!(listed(&bench), ["double", "identity"], "it is listed if no other is enabled");
+    assert_eq!(
+        listed(&bench),
+        ["double", "identity"],
+        "identity is listed if no other update hook is enabled"
+    );
     assert_eq!(update(&mut bench).0, given());
     bench.runner.enable("double").unwrap();
     assert_ne!(update(&mut bench).0, given());
-    assert!(bench.runner.add(bench.actor("double")).is_err(), "names are unique among all kinds");
+    assert!(bench.runner.add(bench.actor("double")).is_err(), "names are unique among hooks of all kinds");
     bench.runner.remove("double").unwrap();
     assert!(!bench.runner.updates_gradients());
 }

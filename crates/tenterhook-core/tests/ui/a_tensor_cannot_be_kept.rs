@@ -2,7 +2,7 @@ use tenterhook_core::{AfterBackward, HookResult, Observer, Tensor, hook};
 
 struct Kept(Tensor<'static>);
 
-// Not even a hook that lies about its threads can.
+// An unsound `Send` does not help either.
 unsafe impl Send for Kept {}
 
 struct Keeps {

@@ -1,8 +1,8 @@
-//! What `#[hook]` makes of impls, good and bad.
+//! Expansions and errors of `#[hook]` for valid and invalid implementations.
 
 use super::*;
 
-/// The expansion without its white space, which is a file of valid Rust.
+/// The expansion without white space. It must parse as valid Rust.
 fn expanded(args: TokenStream, item: TokenStream) -> String {
     let tokens = expand(&quote!(::th), args, item);
     let parsed = syn::parse2::<syn::File>(tokens.clone());

@@ -1,7 +1,7 @@
 //! The classifiers of small greyscale images: a convolutional network and a multilayer perceptron.
 //!
-//! Both are a [`Classifier`], the perceptron without convolutions, so that parameters have the same names in both, such as
-//! `fc1.weight`.
+//! Both are a [`Classifier`], the perceptron without convolutions, so parameters have the same names in both,
+//! such as `fc1.weight`.
 
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
@@ -22,7 +22,7 @@ use crate::{KEPT_BYTES, TRAINED_BYTES};
 
 /// Height and width of the features between the convolutions and `fc1`, for every image size.
 const GRID: usize = 4;
-/// Images of this height and width or more are pooled after the first convolution, too.
+/// Images of at least this height and width are also pooled after the first convolution.
 const LARGE: usize = 16;
 
 /// The architecture of the classifier.
@@ -57,7 +57,7 @@ impl Default for ModelOptions {
 }
 
 impl ModelOptions {
-    /// All options that cannot work.
+    /// All invalid options.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
@@ -74,8 +74,8 @@ impl ModelOptions {
         problems
     }
 
-    /// The memory that training needs for images of this size and this number of classes, with batches of this many
-    /// images: the parameters, and the activations that are kept for the backward pass.
+    /// An estimate of the memory for training with this image size, number of classes and batch size: the
+    /// parameters, and the activations that are kept for the backward pass.
     #[must_use]
     pub fn memory(&self, [height, width]: [usize; 2], classes: usize, batch: f64) -> Estimate {
         let [first, second] = self.channels.map(|channels| channels as f64);
@@ -100,7 +100,7 @@ impl ModelOptions {
     }
 }
 
-/// Computes logits from images; a CNN with convolutions, an MLP without.
+/// Computes logits from images: a CNN with convolutions, or an MLP without.
 #[derive(Module, Debug)]
 pub struct Classifier {
     conv1: Option<Conv2d>,
@@ -139,8 +139,8 @@ impl Classifier {
         self.forward_with(images, &mut ())
     }
 
-    /// [`forward`](Self::forward) with the hook points `images`, `conv1`, `conv2`, `features`, `fc1` and `logits`. Those of
-    /// layers are after the nonlinearity.
+    /// [`forward`](Self::forward) with the hook points `images`, `conv1`, `conv2`, `features`, `fc1` and
+    /// `logits`. The values of layers are taken after the nonlinearity.
     pub fn forward_with(&self, images: Tensor<4>, points: &mut impl HookPoints) -> Tensor<2> {
         points.point("images", &images);
         let mut x = images;
@@ -250,7 +250,7 @@ mod tests {
             options.memory([28, 28], 10, batch).check(Some(1_000_000_000)).unwrap_err().key
         };
         assert_eq!(blamed([16, 32], 128, 100_000.0), "loader.batch_size");
-        // Their activations and the layer behind them need the most.
+        // Their activations and the next layer need the most memory.
         assert_eq!(blamed([4096, 64], 128, 64.0), "model.channels");
         assert_eq!(blamed([16, 100_000], 128, 64.0), "model.channels");
         assert_eq!(blamed([1, 1], 1_000_000, 64.0), "model.hidden");

@@ -1,4 +1,4 @@
-//! The task `digits`: its options, and how module and data are built from them.
+//! The task `digits`: its options, and the module and data built from them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -165,7 +165,8 @@ impl Mlp {
 
 /// Mean cross-entropy of logits `[batch, time, tokens]` against targets `[batch, time]`.
 ///
-/// Computed as log-sum-exp minus the logit of the target, which takes one pass over the logits less than log-softmax.
+/// Computed as log-sum-exp minus the logit of the target, which saves one pass over the logits compared to
+/// log-softmax.
 #[must_use]
 pub fn cross_entropy(logits: Tensor<3>, targets: Tensor<2, Int>) -> Tensor<1> {
     let [batch, time, tokens] = logits.dims();

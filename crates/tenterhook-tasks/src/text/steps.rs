@@ -13,7 +13,7 @@ use super::model::{Gpt, Sampling, cross_entropy};
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant)] // nearly all are windows
 pub enum TextBatch {
-    /// Windows of the text, to train and evaluate on.
+    /// Windows of the text, for training and evaluation.
     Windows {
         /// The input bytes.
         tokens: Tensor<2, Int>,
@@ -31,7 +31,7 @@ pub enum TextBatch {
 pub struct Prompt {
     /// The start of the text.
     pub text: String,
-    /// How the continuation is sampled.
+    /// The sampling options.
     pub sampling: Sampling,
     /// The seed of the sampling.
     pub seed: u64,
@@ -98,7 +98,7 @@ impl Gpt {
     }
 }
 
-/// Logs the perplexity of the mean loss of an evaluation, which is not the mean of the perplexities of its batches.
+/// Logs the perplexity of an evaluation's mean loss, which differs from the mean perplexity of its batches.
 fn log_perplexity(stage: &str, cx: &mut BurnCx<'_, Gpt>) {
     if let Some(loss) = cx.metrics().get(&format!("{stage}/loss")) {
         cx.log(&format!("{stage}/perplexity"), loss.exp());

@@ -1,4 +1,4 @@
-//! The task `text`: its options, and how module and data are built from them.
+//! The task `text`: its options, and the module and data built from them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -45,9 +45,9 @@ pub struct GenerateOptions {
     pub prompt: String,
     /// The number of bytes to generate.
     pub bytes: usize,
-    /// Sampling temperature. Lower values favour likely bytes; 0 always takes the likeliest.
+    /// Sampling temperature. Lower values favour likely bytes; 0 always takes the most likely one.
     pub temperature: f64,
-    /// Samples from this many of the likeliest bytes only.
+    /// Samples from the k most likely bytes only.
     pub top_k: Option<usize>,
     /// The number of texts to generate.
     pub count: usize,
@@ -122,7 +122,7 @@ impl Task for Text {
             .map_err(|more| problems.extend(more));
         let device =
             device(build.device).map_err(|error| problems.push(Problem::new("device", error.to_string())));
-        // Checked for one window first: cutting the text into windows depends on their size.
+        // One window is checked first, because the division of the text into windows depends on their size.
         if let Err(problem) = build.check_memory(&generate.with_memory(model.memory(1.0))) {
             problems.push(problem);
             return Err(problems);
@@ -148,7 +148,7 @@ impl Task for Text {
         };
         let mut data = DataLoaders::new().interleave(turns).predict(generate.prompts(build.seed));
         for (index, (name, splits)) in texts.into_iter().enumerate() {
-            // A seed for each text, so that they are shuffled independently.
+            // A separate seed for each text shuffles them independently.
             let seed = build.seed.wrapping_add(index as u64);
             let name_or = |default: &'static str| name.as_deref().unwrap_or(default);
             data = data

@@ -1,5 +1,5 @@
-//! Observers change nothing, also with random numbers of the engine: a language model with dropout trains to the same bits with
-//! and without them.
+//! Observers do not change training, even if the engine draws random numbers: a language model with dropout
+//! ends with the same bits with and without them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,15 +14,16 @@ use tenterhook_tasks::LoaderOptions;
 use tenterhook_tasks::text::model::GptOptions;
 use tenterhook_tasks::text::{Text, TextTaskOptions};
 
-/// The device has one random generator for the whole process, and every training step seeds it.
+/// Serializes the tests: the device has one random generator for the whole process, and every training step
+/// seeds it.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// What a run comes to, to the bit.
+/// The result of a run, to the bit.
 #[derive(Debug, PartialEq)]
 struct Ended {
     weights: TensorMap,
     optimizers: OptimizerState,
-    /// Step, name and bits of what the model and the trainer log.
+    /// Step, name and bits of the metrics that the model and the trainer log.
     losses: Vec<(u64, String, u64)>,
 }
 
@@ -45,7 +46,7 @@ impl Recorder for Losses {
     }
 }
 
-/// Six steps of a small language model with a tenth of dropout, and a validation after every third.
+/// Six steps of a small language model with dropout 0.1, and a validation after every third.
 fn train(observers: Vec<AnyHook>) -> Ended {
     let options = TextTaskOptions {
         model: GptOptions { context: 8, layers: 2, heads: 2, width: 16, dropout: 0.1 },
@@ -101,7 +102,7 @@ fn built_in() -> Vec<AnyHook> {
     inside.map(|listed| eager(listed.name)).filter(|hook| !hook.kind().steers()).collect()
 }
 
-/// Observers of our own that read all there is, draw from their own streams, and log.
+/// Observers that read everything, draw from their own streams, and log.
 fn own(points: &Arc<Mutex<Vec<String>>>) -> Vec<AnyHook> {
     let points = points.clone();
     let every_point = closure::on_activation("every_point", move |cx| {
@@ -154,7 +155,7 @@ fn drawing_from_the_engines_generator_within_a_step_is_detected() {
     let disturbed = train(vec![intrusive.into()]);
     assert_ne!(disturbed.weights, alone.weights);
     assert_ne!(disturbed.losses, alone.losses);
-    // Between steps it does no harm: every step has a seed of its own.
+    // Drawing between steps is harmless, because every step sets its own seed.
     let harmless = closure::on_train_batch_end("harmless", move |_| draw());
     assert_eq!(train(vec![harmless.into()]), alone);
 }

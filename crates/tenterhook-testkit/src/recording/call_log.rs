@@ -17,7 +17,7 @@ pub struct RecordedCall {
     pub batch: Option<(u64, usize)>,
 }
 
-/// What a test makes happen in a call.
+/// An action that a test injects into a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InjectedAction {
@@ -47,7 +47,7 @@ struct Recording {
 struct Injection {
     source: String,
     place: String,
-    /// Which call, counted from 1; `None` for every call.
+    /// The number of the call, counted from 1; `None` for every call.
     nth: Option<u64>,
     action: InjectedAction,
 }
@@ -126,7 +126,7 @@ impl CallLog {
     }
 }
 
-/// Carries out an injected error or panic.
+/// Raises an injected error or panic.
 pub(super) fn raise(
     action: Option<InjectedAction>,
     source: &str,

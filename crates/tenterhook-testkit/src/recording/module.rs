@@ -32,7 +32,7 @@ pub struct RecordingModule {
     /// The argument of the last `configure_optimizers`.
     pub horizon: Horizon,
     automatic: bool,
-    /// Shows no tensors and logs no metrics of its own.
+    /// Exposes no tensors and logs no metrics of its own.
     plain: bool,
     snapshot_fails: bool,
     /// A stop that was injected into a call without a context; requested in the next call that has one.
@@ -90,7 +90,7 @@ impl RecordingModule {
         self
     }
 
-    /// Shows no tensors and logs no metrics of its own.
+    /// Exposes no tensors and logs no metrics of its own.
     #[must_use]
     pub fn plain(mut self) -> RecordingModule {
         self.plain = true;

@@ -17,7 +17,7 @@ impl<T> SharedVec<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(value);
     }
 
-    /// Takes the values out.
+    /// Removes and returns the values.
     #[must_use]
     pub fn take(&self) -> Vec<T> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))

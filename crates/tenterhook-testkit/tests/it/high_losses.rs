@@ -1,4 +1,4 @@
-//! The counterpart of `test_custom_hook` in the guide that the test kit implements.
+//! A complete test of a controller, as in the documentation of the test kit.
 
 use std::time::Duration;
 

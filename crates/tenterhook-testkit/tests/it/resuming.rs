@@ -1,4 +1,4 @@
-//! State, and a run killed and resumed with a fresh hook.
+//! Saved state, and runs that are killed and resumed with a fresh hook.
 
 use tenterhook_core::{
     Controller, Decision, HookResult, Key, LoadCheckpoint, SaveCheckpoint, State, StepEnd, TrainStart, hook,

@@ -46,7 +46,7 @@ fn roster_requests_are_recorded_and_carried_out() {
     assert!(!rig.is_enabled());
     let validate =
         HookDecision { hook: "other".into(), event: Event::StepEnd, decision: Decision::validate_now() };
-    // Not in step 2: it was disabled after step 1 and enabled after step 2.
+    // There is no decision in step 2: the hook was disabled after step 1 and enabled after step 2.
     assert_eq!(rig.other_decisions(), vec![validate; 4]);
     assert!(rig.decisions().is_empty());
 }

@@ -69,7 +69,8 @@ fn run_one_batch(
     let one = Some(BatchLimit::Count(1));
     let mut settings = Settings { num_sanity_val_steps: 0, ..resolved.trainer.clone() };
     if phase != Phase::Train {
-        // Training keeps its length, because schedules depend on it; the recorder interrupts it instead.
+        // The training length is unchanged, because schedules depend on it; the recorder interrupts training
+        // instead.
         settings = Settings {
             limit_val_batches: one,
             limit_test_batches: one,

@@ -33,7 +33,7 @@ fn title(name: &str) -> &str {
     name.strip_prefix("train/").or_else(|| name.strip_prefix("val/")).unwrap_or(name)
 }
 
-/// Whether a request means this metric: by its name, its chart, or its last part.
+/// Whether a request matches this metric by its name, its chart, or its last part.
 fn matches(request: &str, name: &str) -> bool {
     request == name || request == title(name) || name.rsplit('/').next() == Some(request)
 }

@@ -25,9 +25,9 @@ pub(super) enum CheckpointState {
     Present,
     /// A symbolic link to another checkpoint.
     Link(PathBuf),
-    /// Removed by the run in favour of a better or newer one.
+    /// Removed by the run because of a better or newer one.
     Removed,
-    /// Gone, although the run did not remove it.
+    /// Missing, although the run did not remove it.
     Missing,
 }
 

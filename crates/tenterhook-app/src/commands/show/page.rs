@@ -48,7 +48,7 @@ pub(in crate::commands) fn outcome(record: &RunRecord) -> String {
         RunStatus::Killed if record.trained.is_some() => {
             "killed in the test after training: its process is gone".to_owned()
         }
-        RunStatus::Killed => "killed: its process is gone, and wrote no outcome".to_owned(),
+        RunStatus::Killed => "killed: its process is gone and recorded no outcome".to_owned(),
         RunStatus::Stopped { by, reason } => format!("stopped by `{}`: {}", one_line(by), one_line(reason)),
         RunStatus::Interrupted { signal } => format!("interrupted by {}", one_line(signal)),
         RunStatus::Failed { error } => format!("failed: {}", one_line(error)),
@@ -66,7 +66,7 @@ fn head(run: &Run) -> String {
         None => "",
     };
     let seconds = record.seconds.map(|seconds| format!(", {}", duration(seconds))).unwrap_or_default();
-    // With `trained` set, only training has ended, and the test after it has not.
+    // If `trained` is set, training has ended, but the test after it has not.
     let ended = record.ended.as_deref().filter(|_| record.trained.is_none());
     let ended = ended.map(|ended| format!(" to {}", utc_time(ended))).unwrap_or_default();
     let seen = [(record.samples, "sample"), (record.tokens, "token")];

@@ -21,7 +21,7 @@ pub(super) struct Initialized {
 }
 
 impl Initialized {
-    /// Loads the weights that match by name and shape. It is an error if none does.
+    /// Loads the weights that match by name and shape. It is an error if none match.
     pub(super) fn load(
         program: &mut dyn Program,
         from: &Weights,

@@ -84,7 +84,7 @@ impl Training<'_> {
         let mut tested = None;
         if self.tests_afterwards() && !is_interrupted(&fitted) {
             signals.interrupt_with("stopping the test after this batch");
-            // The input was accepted when the run started, so this is a failure of the run.
+            // The input was valid when the run started, so this is a failure of the run.
             if let Some(Err(error)) = best.as_ref().map(|best| program.load_weights(&best.path)) {
                 let error = CommandError::new(error).at("cannot test the best weights").code(FAILED);
                 let note = resume.filter(|_| !output.quiet);
@@ -166,7 +166,7 @@ impl Training<'_> {
     }
 }
 
-/// What is printed when a signal interrupts training.
+/// The message that is printed when a signal interrupts training.
 fn interrupt_message(resume: Option<&str>) -> String {
     match resume {
         Some(resume) => format!(

@@ -137,7 +137,7 @@ impl Summary<'_> {
     }
 }
 
-/// The metrics of a stage with a remark beside the first, and the number of those that summaries leave out.
+/// The metrics of a stage with a remark beside the first, and the number of omitted metrics.
 fn rows(remark: &str, prefix: &str, metrics: &BTreeMap<String, f64>, place: &str) -> Vec<String> {
     let of_stage = metrics.iter().filter(|(name, _)| name.starts_with(prefix));
     let (shown, others): (Vec<_>, Vec<_>) = of_stage.partition(|(name, _)| in_summaries(name));

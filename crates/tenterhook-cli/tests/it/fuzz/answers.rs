@@ -1,4 +1,4 @@
-//! Fuzzed answers of servers to `notify`, `heartbeat` and `upload`.
+//! Fuzzed server responses to `notify`, `heartbeat` and `upload`.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -35,7 +35,7 @@ const WORDS: &[&str] = &[
     "<Code>",
 ];
 
-/// Starts a server that answers each request differently, and counts the requests.
+/// Starts a server that sends a different response to each request, and counts the requests.
 fn serve() -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a port");
     let port = listener.local_addr().expect("an address").port();
@@ -45,7 +45,7 @@ fn serve() -> (u16, Arc<AtomicUsize>) {
         let mut rng = Rng(seed());
         for stream in listener.incoming().flatten() {
             let (base, other) = (rng.pick(ANSWERS).as_bytes(), rng.pick(ANSWERS).as_bytes());
-            // Half of the answers start with a valid line.
+            // Half of the responses start with a valid line.
             let kept = if rng.below(2) == 0 { 15 } else { 0 };
             let answer = [&base[..kept], &bytes(&mut rng, &base[kept..], other, WORDS)].concat();
             counted.fetch_add(1, Ordering::SeqCst);
@@ -55,7 +55,7 @@ fn serve() -> (u16, Arc<AtomicUsize>) {
     (port, answered)
 }
 
-/// Reads a part of the request, answers, and closes the connection.
+/// Reads a part of the request, sends the response, and closes the connection.
 fn answered_with(mut stream: TcpStream, answer: &[u8]) {
     let _ = stream.set_read_timeout(Some(Duration::from_millis(100)));
     let mut request = vec![0; 1 << 16];
@@ -73,7 +73,7 @@ fn survived(dir: &TestDir, ran: Ran) {
     }
 }
 
-/// A configuration with many hooks that wait for an answer.
+/// A configuration with many hooks that wait for a response.
 fn config() -> String {
     let task = "task = \"toy\"\n[trainer]\nmax_epochs = 1\n";
     let common = "url_env = \"TENTERHOOK_TEST_WEBHOOK\"\ntimeout = \"1 s\"\non_error = \"warn\"\n";

@@ -10,7 +10,7 @@ use tenterhook::{Report, RunError};
 
 use super::mutate::{self, Rng};
 
-/// Time limit of one input, also on a busy machine.
+/// Time limit of one input; sufficient on a busy machine.
 const LONGEST: Duration = Duration::from_mins(1);
 /// Maximum number of attempts to minimize a failing input.
 const SHRINKS: usize = 400;
@@ -23,7 +23,7 @@ pub(super) struct Fuzz<'a> {
     pub(super) corpus: Vec<Vec<u8>>,
     /// Words of the format.
     pub(super) words: &'a [&'a str],
-    /// How inputs are parsed and written, if they are structured.
+    /// The format of inputs, if they are structured.
     pub(super) format: Option<Format>,
     /// The number of inputs, if no time is given.
     pub(super) inputs: usize,
@@ -98,7 +98,8 @@ pub(super) fn time() -> Option<Duration> {
 }
 
 impl Fuzz<'_> {
-    /// Runs the inputs of the corpus, then variations of them. `check` returns what is wrong with the result of an input.
+    /// Runs the inputs of the corpus, then mutations of them. `check` returns an error if the result of an
+    /// input is wrong.
     pub(super) fn run(&self, check: impl Fn(&[u8]) -> Result<(), String>) {
         if let Ok(file) = std::env::var("TENTERHOOK_FUZZ_INPUT") {
             let input = std::fs::read(&file).expect("the input is there");
@@ -162,7 +163,7 @@ impl Fuzz<'_> {
     }
 }
 
-/// The input files of a target, such as those that failed once.
+/// The corpus files of a target, such as inputs that failed once.
 fn files(target: &str) -> Vec<Vec<u8>> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/fuzz/corpus").join(target);
     if !directory.is_dir() {
@@ -174,7 +175,7 @@ fn files(target: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| std::fs::read(path).expect("an input is read")).collect()
 }
 
-/// Fails if something panicked in a call of the trainer, which catches panics.
+/// Fails if a call of the trainer caught a panic.
 pub(super) fn no_panic(called: Result<Report, RunError>) -> Result<(), String> {
     let (report, failure) = match called {
         Ok(report) => (report, None),

@@ -153,7 +153,7 @@ fn nth(value: &Value, n: usize) -> &Value {
     here
 }
 
-/// Counts down to the chosen node, and edits it in place.
+/// Decrements `left` to the chosen node, and edits that node in place.
 fn edit(value: &mut Value, left: &mut usize, rng: &mut Rng, donor: &Value) {
     *left -= 1;
     if *left == 0 {

@@ -27,7 +27,7 @@ fn trainer(epochs: i64) -> Trainer {
     trainer
 }
 
-/// A run of one epoch below this directory, and one of its checkpoints.
+/// Trains a run of one epoch below this directory, and returns it with one of its checkpoints.
 fn trained(root: &Path) -> (PathBuf, PathBuf) {
     let mut trainer = trainer(1).with_run_directory(RunDirectoryPlan::below(root.join("runs")));
     trainer.fit(&mut Toy::default(), &mut ToyData::default()).unwrap();
@@ -37,7 +37,7 @@ fn trained(root: &Path) -> (PathBuf, PathBuf) {
     (run, checkpoint)
 }
 
-/// A copy of a checkpoint with another `state.json` and a matching manifest.
+/// Copies a checkpoint with another `state.json` and a matching manifest.
 pub(crate) fn copied(checkpoint: &Path, to: &Path, state: &[u8]) {
     let _ = fs::remove_dir_all(to);
     fs::create_dir_all(to).unwrap();
@@ -54,7 +54,7 @@ pub(crate) fn copied(checkpoint: &Path, to: &Path, state: &[u8]) {
     fs::write(to.join("manifest.json"), text.replace(&zeros, &hash(text.as_bytes()))).unwrap();
 }
 
-/// Whether the state contains a path outside of these harmless places.
+/// Whether the state contains a path outside of these allowed directories.
 fn leads_elsewhere(value: &Value, but: &[String]) -> bool {
     match value {
         Value::String(text) => (text.starts_with('/') || text.contains("..")) && !but.contains(text),

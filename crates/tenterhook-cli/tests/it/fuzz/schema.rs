@@ -28,8 +28,8 @@ enum Edit {
     Extreme(String),
 }
 
-/// Keys whose schema accepts more than the program. A pattern cannot describe the nested grammar of `when`, and JSON does
-/// not distinguish 0 from 0.0, which `val_check_interval` does (0.0 means every batch, a count of 0 is refused).
+/// Keys whose schema accepts more than the program. A pattern cannot describe the nested grammar of `when`.
+/// JSON does not distinguish 0 from 0.0, but `val_check_interval` does (0.0 means every batch, 0 is refused).
 const SCHEMA_IS_WIDER: &[&str] = &["val_check_interval", "when"];
 
 /// A random table within a document.

@@ -180,7 +180,7 @@ fn a_fuzzed_template_stays_below_the_checkpoint_directory() {
             trainer.add_hook(hook).unwrap();
         }
         if let Ok(hook) = notify {
-            // No server listens there, but the message is formatted.
+            // No server listens at this address, but the message is formatted.
             trainer.add_hook(hook.to(Secret::new("http://127.0.0.1:1/"))).unwrap();
         }
         let mut data = ToyData { train: vec![1], validate: vec![1], ..ToyData::default() };

@@ -1,4 +1,4 @@
-//! Finds out from the run directory what a paused process was doing.
+//! Determines from the run directory what a paused process was doing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-/// What a process was doing when it was killed.
+/// The activity of a process when it was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Activity {
     /// It had not started or resumed the run yet.
@@ -31,7 +31,7 @@ pub(super) enum Activity {
 }
 
 impl Activity {
-    /// The activities that every test must hit.
+    /// The activities during which every test must kill a process.
     pub(super) const AIMED: [Activity; 8] = [
         Activity::BeforeFirstCheckpoint,
         Activity::Saving,
@@ -44,7 +44,7 @@ impl Activity {
     ];
 }
 
-/// The state of the run directory before a process started, to tell what the process has done.
+/// The state of the run directory before a process started, for comparison with later states.
 pub(super) struct RunBefore {
     runs: PathBuf,
     starts: usize,
@@ -70,12 +70,12 @@ impl RunBefore {
         self.run().is_some()
     }
 
-    /// How many checkpoints the process has saved.
+    /// The number of checkpoints that the process has saved.
     pub(super) fn saves(&self) -> u64 {
         latest(&self.runs.join("latest")).saturating_sub(self.latest)
     }
 
-    /// A quick check whether the process may be doing this, before it is paused.
+    /// A quick check whether this activity is possible, before the process is paused.
     pub(super) fn is_possible(&self, activity: Activity) -> bool {
         let run = self.runs.join("latest");
         match activity {
@@ -85,7 +85,7 @@ impl RunBefore {
         }
     }
 
-    /// What the paused process is doing.
+    /// The activities of the paused process.
     pub(super) fn activities(&self) -> BTreeSet<Activity> {
         let Some(run) = self.run() else { return BTreeSet::from([Activity::Starting]) };
         let checkpoints = Checkpoints::of(&run.join("checkpoints"));
@@ -126,7 +126,7 @@ fn latest(run: &Path) -> u64 {
     number(&run.join("checkpoints/latest")).unwrap_or(0)
 }
 
-/// How many processes have started this run.
+/// The number of processes that have started this run.
 fn starts(run: &Path) -> usize {
     fs::read_to_string(run.join("events.jsonl")).map_or(0, |text| text.matches("\"event\":\"run\"").count())
 }
@@ -167,7 +167,7 @@ impl Checkpoints {
         let mut activities = BTreeSet::new();
         for path in &self.unfinished {
             let has = |file: &str| path.join(file).exists();
-            // A checkpoint that a newer one has replaced is only waiting to be removed.
+            // A newer checkpoint has replaced this one, which is about to be removed.
             if has("manifest.json") && number(path) < self.newest {
                 continue;
             }

@@ -10,7 +10,7 @@ use super::child::{RunProcess, Signals};
 use super::task::Task;
 use crate::tenter::TestDir;
 
-/// A small random number generator, so that failures can be repeated, except for timing.
+/// A small random number generator; with its seed, failures are reproducible except for timing.
 pub(super) struct Rng(pub(super) u64);
 
 impl Rng {
@@ -32,7 +32,7 @@ impl Rng {
     }
 }
 
-/// When to kill.
+/// The time of a kill.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Aim {
     /// After this time.
@@ -114,7 +114,7 @@ pub(super) fn chain(task: &Task, rng: &mut Rng, statistics: &mut Statistics, mos
         }
         let began = Instant::now();
         let Some(activities) = kill(process, &before, aim, &mut signals) else {
-            // The process finished first: choose earlier instants from now on.
+            // The process finished first: choose earlier times from now on.
             statistics.life = Some(statistics.life.unwrap_or(task.duration).min(began.elapsed()));
             break;
         };
@@ -136,7 +136,7 @@ pub(super) fn start(dir: &TestDir, by_configuration: bool) -> RunProcess {
     }
 }
 
-/// Kills the process at the aimed moment, and returns what it was doing. `None` if it finished first.
+/// Kills the process at the chosen time, and returns its activities. `None` if it finished first.
 pub(super) fn kill(
     mut process: RunProcess,
     before: &RunBefore,
@@ -158,7 +158,7 @@ pub(super) fn kill(
         Aim::Instant(_) => None,
         Aim::At(activity, _) => Some(activity),
     };
-    // A test takes longer than a part of a save, so it needs less frequent checks.
+    // A test lasts longer than a phase of a save, so it needs less frequent checks.
     let pause = Duration::from_micros(if wanted == Some(Activity::Testing) { 1000 } else { 20 });
     loop {
         if process.has_ended() {
@@ -178,7 +178,7 @@ pub(super) fn kill(
         }
         process.resume(signals);
         if wanted == Some(Activity::Validating) {
-            // Much shorter than a validation, so that slow signals do not miss it.
+            // Much shorter than a validation, so slow signals do not miss it.
             std::thread::sleep(Duration::from_millis(2));
         }
     }

@@ -18,7 +18,7 @@ const OF_TIME: [&str; 11] = [
     // Times of `checkpoint` (`train_time_interval`) and of `every`.
     "hooks.*.data.last_time_ns",
     "hooks.*.data.$gate.last_ns",
-    // File names of `csv` and `tensorboard`, which contain a time, and when they last wrote.
+    // File names of `csv` and `tensorboard`, which contain a time, and the times of their last writes.
     "hooks.*.data.file.path",
     "hooks.*.data.file.time",
     "hooks.*.data.file.first",
@@ -78,7 +78,7 @@ impl Differences {
         }
     }
 
-    /// The names that both have. Hidden files are left over from kills.
+    /// The names that both directories have. Hidden files are leftovers of kills.
     fn names(&mut self, one: &Path, other: &Path, directory: &str, except: &[&str]) -> BTreeSet<String> {
         let [one, other] = [one, other].map(|run| {
             let entries = fs::read_dir(run.join(directory)).into_iter().flatten().flatten();

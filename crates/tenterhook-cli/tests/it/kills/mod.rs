@@ -1,8 +1,9 @@
-//! The kill test: runs that are killed at any instant and resumed end with the same bits as uninterrupted runs.
+//! The kill test: a run that is killed at any time and resumed ends with the same bits as an uninterrupted
+//! run.
 //!
-//! Each chain is one run, killed with SIGKILL several times and resumed until it is finished. An aimed kill pauses the
-//! process, finds out what it is doing, and kills it only if that is the wanted activity. Other kills are at random
-//! instants.
+//! Each chain is one run, killed with SIGKILL several times and resumed until it is finished. An aimed kill
+//! pauses the process, determines its activity, and kills it only if that is the wanted one. Other kills
+//! happen at random times.
 //!
 //! `TENTERHOOK_KILLS` sets the number of kills, `TENTERHOOK_KILLS_SEED` their seed.
 

@@ -1,4 +1,4 @@
-//! A hook behind a condition gets an event exactly when the condition holds at it.
+//! A hook behind a condition receives an event exactly if the condition holds.
 
 use std::cell::Cell;
 
@@ -26,7 +26,7 @@ fn passed_when(condition: &str) -> Vec<Passed> {
 
 #[track_caller]
 fn passes_where(condition: &str, keep: impl Fn(&ScriptEntry) -> bool) {
-    // What a batch or a validation gets at its start it gets to its end.
+    // The decision at the start of a batch or a validation applies until its end.
     let (batch, validation) = (Cell::new(None), Cell::new(None));
     let expected = scripted(|entry| {
         if !entry.event.is_within_epoch() {
@@ -82,13 +82,13 @@ fn a_condition_reads_metrics_by_name_and_is_false_before_they_exist() {
 }
 
 #[test]
-fn the_loss_is_the_one_that_was_logged_and_none_is_made_to_materialise() {
+fn a_condition_uses_the_logged_loss_and_reads_none_from_the_engine() {
     let recorder = Recorder::default();
     let mut rig = rig(when("loss > 1", &recorder));
     rig.loss(3.0).on_train_batch_end();
     assert!(recorder.take().is_empty(), "a loss that was not logged");
     rig.metric("train/loss", 2.0).on_train_batch_end();
-    assert!(recorder.take().is_empty(), "this batch has been decided about");
+    assert!(recorder.take().is_empty(), "the decision for this batch stays");
     rig.progress(Progress { batches: 2, total_batches: 2, ..Progress::default() }).on_train_batch_end();
     assert_eq!(recorder.take().len(), 1);
 }
@@ -106,7 +106,7 @@ fn a_name_that_was_not_logged_in_the_first_epoch_is_reported_once_with_a_suggest
     let recorder = Recorder::default();
     let mut rig = rig(when("val/los < 0.5 and status == completed", &recorder));
     rig.metric("val/loss", 0.4).on_train_epoch_end();
-    assert!(rig.said().is_empty(), "there may be time yet");
+    assert!(rig.said().is_empty(), "the metric may still be logged");
     rig.progress(Progress { epoch: 1, epochs_done: 1, ..Progress::default() });
     rig.on_train_epoch_end();
     rig.on_train_epoch_end();

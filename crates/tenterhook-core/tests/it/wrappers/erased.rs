@@ -1,4 +1,4 @@
-//! Gates before hooks whose type is forgotten do what the wrappers do.
+//! Gates of boxed hooks behave like the wrappers.
 
 use tenterhook_core::runner::HookStates;
 use tenterhook_core::wrap::{After, Every, Once, Sampled};
@@ -10,7 +10,7 @@ use tenterhook_testkit::Rig;
 use super::{Passed, Recorder, passed, script};
 use crate::bench::Bench;
 
-/// What passes to a recorder that was boxed before it was gated.
+/// The events that pass to a recorder that was boxed before it was gated.
 fn passed_boxed(gate: impl FnOnce(AnyHook) -> AnyHook) -> Vec<Passed> {
     let recorder = Recorder::default();
     let mut rig = Rig::new(closure::on_fit_end("other", |_| ()));
@@ -23,7 +23,7 @@ fn steps(number: u64) -> Every {
 }
 
 #[test]
-fn a_boxed_hook_behind_a_gate_gets_what_a_wrapped_one_gets() {
+fn a_gated_boxed_hook_receives_the_same_events_as_a_wrapped_one() {
     assert_eq!(passed_boxed(|hook| hook), passed(|hook| hook));
     assert_eq!(passed_boxed(|hook| hook.gated(steps(2))), passed(|hook| hook.every("2 steps").unwrap()));
     assert_eq!(
@@ -54,7 +54,7 @@ fn a_gate_changes_nothing_else_of_a_boxed_hook() {
 
 #[test]
 fn the_states_of_stacked_gates_and_of_the_hook_survive_a_checkpoint() {
-    // Of every second epoch, the first two that come: the count of `once` is in the innermost gate.
+    // `Once` is the innermost gate, so it counts only every second epoch.
     let gated = |recorder: &Recorder| {
         AnyHook::new(recorder.clone()).gated(Once::default()).gated(Every::new(Cadence::Epochs(2)))
     };
@@ -76,6 +76,6 @@ fn the_states_of_stacked_gates_and_of_the_hook_survive_a_checkpoint() {
     let text = serde_json::to_string(&states).unwrap();
     let states: HookStates = serde_json::from_str(&text).unwrap();
     assert_eq!(states["recorder"].read::<u64>(3).unwrap(), 1, "the hook's own, without the gates");
-    assert_eq!(epoch_starts(Some(&states), 3..6).0, Vec::<u64>::new(), "once is once, also when resumed");
+    assert_eq!(epoch_starts(Some(&states), 3..6).0, Vec::<u64>::new(), "a resume does not repeat `once`");
     assert_eq!(epoch_starts(None, 3..6).0, [3]);
 }

@@ -1,4 +1,4 @@
-//! The wrappers: which events pass, what stays the same, and that they resume.
+//! Wrappers: which events pass, that nothing else changes, and that they resume.
 
 mod conditions;
 mod erased;
@@ -13,10 +13,10 @@ use std::sync::{Arc, Mutex};
 use tenterhook_core::*;
 use tenterhook_testkit::{FitScript, Rig, ScriptEntry};
 
-/// An event that passed: which, in which epoch, and in which of all batches.
+/// An event that passed, its epoch, and the number of batches so far.
 type Passed = (Event, u64, u64);
 
-/// Notes every event it gets; its state is how many there were.
+/// Records every event; its state is their number.
 #[derive(Clone, Default)]
 struct Recorder {
     seen: Arc<Mutex<Vec<Passed>>>,
@@ -50,20 +50,20 @@ macro_rules! record_everything {
 }
 for_each_event!(record_everything);
 
-/// Three epochs of four batches, two batches to a step, a validation of one batch after each; every batch
-/// takes a second.
+/// Three epochs of four batches, two batches per step, and a validation of one batch after each epoch. Every
+/// batch takes a second.
 fn script() -> Vec<ScriptEntry> {
     FitScript::new(3, 4).accumulate(2).validate(1).script()
 }
 
-/// What passes to the recorder behind the wrappers over the whole script.
+/// The events that pass to a wrapped recorder in the whole script.
 fn passed<H: Hook>(wrap: impl FnOnce(Recorder) -> H) -> Vec<Passed> {
     let recorder = Recorder::default();
     Rig::new(wrap(recorder.clone())).play(&script());
     recorder.take()
 }
 
-/// What the script holds and this keeps.
+/// The events of the script that match a predicate.
 fn scripted(keep: impl Fn(&ScriptEntry) -> bool) -> Vec<Passed> {
     let entries = script().into_iter().filter(|entry| keep(entry));
     entries.map(|entry| (entry.event, entry.progress.epoch, entry.progress.total_batches)).collect()

@@ -1,11 +1,11 @@
-//! Exactly which events pass, over a whole run.
+//! The events that pass over a whole run.
 
 use tenterhook_core::{Event, HookExt};
 use tenterhook_testkit::ScriptEntry;
 
 use super::{Passed, passed, scripted};
 
-/// The batches these events belong to, each whole.
+/// The batches of these events. Each batch must be complete.
 #[track_caller]
 fn whole_batches(passed: &[Passed]) -> Vec<u64> {
     let within = |event: Event| event.is_within_train_batch();
@@ -17,7 +17,7 @@ fn whole_batches(passed: &[Passed]) -> Vec<u64> {
     batches
 }
 
-/// What passed outside of training batches.
+/// The events that passed outside of training batches.
 fn outside(passed: &[Passed]) -> Vec<Passed> {
     passed.iter().copied().filter(|(event, ..)| !event.is_within_train_batch()).collect()
 }
@@ -103,7 +103,7 @@ fn after_n_epochs_passes_the_rest() {
 
 #[test]
 fn after_a_time_passes_from_the_next_batch_on() {
-    // Batch 3 ends at 3 seconds; it began before and is not let in half-way.
+    // Batch 3 ends at 3 seconds but began before, so it does not pass.
     assert_eq!(whole_batches(&passed(|hook| hook.after("3 s").unwrap())), (4..=12).collect::<Vec<_>>());
 }
 
@@ -115,14 +115,14 @@ fn when_passes_what_the_predicate_says_within_epochs() {
 }
 
 #[test]
-fn nested_wrappers_pass_what_all_of_them_pass() {
+fn nested_wrappers_pass_only_events_that_all_of_them_pass() {
     let seen = passed(|hook| hook.every("2 batches").unwrap().after("1 epoch").unwrap());
     assert_eq!(whole_batches(&seen), [6, 8, 10, 12]);
     let seen = passed(|hook| hook.every("3 batches").unwrap().every("2 batches").unwrap());
     assert_eq!(whole_batches(&seen), [6, 12]);
 }
 
-/// The inner one counts only what the outer one lets pass, so the order of nesting can matter.
+/// The inner wrapper counts only events that the outer one passes, so the order of nesting can matter.
 #[test]
 fn the_inner_wrapper_sees_only_what_the_outer_one_passes() {
     assert_eq!(whole_batches(&passed(|hook| hook.once().after("1 epoch").unwrap())), [5]);

@@ -1,4 +1,4 @@
-//! A run that is killed anywhere and resumed passes what the uninterrupted one passes.
+//! A run that is killed and resumed at any event passes the same events as an uninterrupted one.
 
 use tenterhook_core::wrap::Gated;
 use tenterhook_core::{Hook, HookExt};
@@ -6,7 +6,7 @@ use tenterhook_testkit::Rig;
 
 use super::{Recorder, passed, script};
 
-/// For every event of the script: killed before it and resumed with a fresh hook.
+/// For every event of the script: stops before it and resumes with a new hook.
 #[track_caller]
 fn resumes_anywhere<H: Hook>(wrap: impl Fn(Recorder) -> H, inner: impl Fn(&H) -> &Recorder) {
     let uninterrupted = passed(&wrap);

@@ -1,11 +1,11 @@
-//! `sampled` chooses by seed, name and batch, and by nothing else.
+//! The choice of `sampled` depends on seed, name and batch only.
 
 use tenterhook_core::{Event, HookExt, Progress, closure};
 use tenterhook_testkit::Rig;
 
 use super::Recorder;
 
-/// The batches that pass, out of the first `n`.
+/// The batches that pass, of the first `batches`.
 fn chosen(seed: u64, share: f64, batches: u64, with_others: bool) -> Vec<u64> {
     let recorder = Recorder::default();
     let mut rig = Rig::new(recorder.clone().sampled(share));
@@ -36,7 +36,7 @@ fn the_choice_does_not_depend_on_other_hooks() {
 }
 
 #[test]
-fn the_share_is_what_was_asked_for() {
+fn about_the_requested_share_of_batches_passes() {
     assert_eq!(chosen(7, 0.1, 10_000, false).len(), 976);
     assert!(chosen(7, 0.0, 1000, false).is_empty());
     assert_eq!(chosen(7, 1.0, 1000, false).len(), 1000);

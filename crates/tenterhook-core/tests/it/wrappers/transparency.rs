@@ -1,4 +1,4 @@
-//! A wrapped hook keeps its name, its place, its events, its policy and its state.
+//! A wrapped hook keeps its name, tier, events, policy and state.
 
 use std::time::Duration;
 

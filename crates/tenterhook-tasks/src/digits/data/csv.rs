@@ -47,7 +47,8 @@ pub(super) fn decompressed<'a>(file: impl Read + 'a) -> Box<dyn BufRead + 'a> {
     }
 }
 
-/// Reads all values. Unless `header` says so, the first line is a header if it names a label or is mostly not numbers.
+/// Reads all values. Without `header`, the first line is a header if it names a label column or contains
+/// mostly text.
 pub(super) fn parse(
     key: &'static str,
     path: &Path,
@@ -56,7 +57,7 @@ pub(super) fn parse(
 ) -> Result<Table, Problem> {
     let mut table = Table { values: Vec::new(), columns: 0, lines: Vec::new(), named: None };
     let mut separator = ',';
-    // The values are in memory more than once while they are sorted into images.
+    // Several copies of the values are in memory while they are sorted into images.
     let most = memory::limit_in_bytes() / (4 * size_of::<f32>());
     let (mut number, mut bytes) = (0, Vec::new());
     loop {
@@ -120,8 +121,8 @@ impl Table {
         Ok(())
     }
 
-    /// The column of labels. If neither an option nor the header names it, it is the last. If the last holds one value only
-    /// and the first does not, it is the first: a corner of all images is usually empty.
+    /// The column of labels. If neither an option nor the header names it, it is the last column, unless that
+    /// column holds a single value and the first does not: a corner pixel is often empty in all images.
     fn label_column(&self, wanted: Option<LabelColumn>) -> usize {
         let last = self.columns - 1;
         match (wanted, self.named) {
@@ -164,7 +165,7 @@ pub(super) fn separate_labels(
     Ok((pixels, labels))
 }
 
-/// Something wrong with a line of a file.
+/// A problem in a line of a file.
 fn in_line(key: &str, path: &Path, line: usize, problem: &str) -> Problem {
     Problem::new(key, format!("{}, line {line}: {problem}", path.display()))
 }

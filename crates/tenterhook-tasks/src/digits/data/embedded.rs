@@ -7,7 +7,7 @@ use tenterhook::task::Problem;
 use super::ImageDataset;
 use super::csv::{self, LabelColumn};
 
-/// The UCI handwritten digits: see `assets/README.md` for where they come from and who made them.
+/// The UCI handwritten digits; `assets/README.md` names their source and authors.
 const FILE: &[u8] = include_bytes!("../../../assets/digits.csv.gz");
 /// The largest pixel value: a pixel counts the set points of a 4×4 block.
 const MAX_PIXEL: f32 = 16.0;

@@ -51,7 +51,7 @@ impl Pair {
         Ok(Pair { key: "path", images: found("images", 3)?, labels: found("labels", 1)? })
     }
 
-    /// A file of images, and the given file of labels or the one with the matching name.
+    /// A file of images with the given file of labels, or with the file of the matching name.
     pub(super) fn of(
         keys: [&'static str; 2],
         images: &Path,
@@ -117,7 +117,7 @@ fn read<const D: usize>(key: &'static str, path: &Path, magic: [u8; 4]) -> Resul
     file.by_ref().take(header as u64).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() < header {
         return wrong(format!(
-            "is {} bytes long, an IDX header alone is {header}; get the whole file",
+            "is {} bytes long, but an IDX header has {header}; get the whole file",
             bytes.len()
         ));
     }
@@ -125,7 +125,7 @@ fn read<const D: usize>(key: &'static str, path: &Path, magic: [u8; 4]) -> Resul
         let [found, expected] = [&bytes[..4], &magic[..]].map(hex);
         let what = if magic == IMAGES { "images" } else { "labels" };
         return wrong(format!(
-            "begins with {found}, IDX {what} as bytes with {expected}; give the file of {what}"
+            "begins with {found}, but IDX {what} as bytes begin with {expected}; give the file of {what}"
         ));
     }
     let mut sizes = [0; D];
@@ -151,7 +151,9 @@ fn read<const D: usize>(key: &'static str, path: &Path, magic: [u8; 4]) -> Resul
             let promised =
                 promised.map_or("more than there can be".to_owned(), |promised| promised.to_string());
             let length = bytes.len();
-            return wrong(format!("is {length} bytes long, its header says {promised}; get the whole file"));
+            return wrong(format!(
+                "is {length} bytes long, but its header says {promised}; get the whole file"
+            ));
         }
     }
     bytes.drain(..header);

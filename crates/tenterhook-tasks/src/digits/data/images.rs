@@ -15,14 +15,14 @@ pub struct ImageDataset {
     /// The class of each image.
     pub labels: Vec<u32>,
     pixels: Pixels,
-    /// The fingerprint of the whole files, of which this may be a split.
+    /// The fingerprint of the complete files, of which this dataset may be a split.
     contents: Fingerprint,
 }
 
 /// Pixels as they were read, with the divisor that scales them to the range from 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
 enum Pixels {
-    /// Most images are bytes, which take a quarter of the memory.
+    /// Bytes, which take a quarter of the memory of floats.
     Bytes(Vec<u8>, f32),
     Floats(Vec<f32>, f32),
 }

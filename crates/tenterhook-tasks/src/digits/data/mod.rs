@@ -1,6 +1,7 @@
 //! The images to classify: the built-in digits, or CSV and IDX files.
 //!
-//! Nothing here depends on Burn. Which images are for training, validation and test is a function of the data alone.
+//! This module does not depend on Burn. The split into training, validation and test depends on the data
+//! only.
 
 mod csv;
 mod embedded;
@@ -25,11 +26,11 @@ pub use self::options::{DataOptions, Format};
 /// The three splits of the images. All have the same image size and the same classes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Splits {
-    /// To train on.
+    /// For training.
     pub train: ImageDataset,
-    /// To select by, such as the best checkpoint.
+    /// For selection, such as of the best checkpoint.
     pub validate: ImageDataset,
-    /// To report on. Selects nothing.
+    /// For reporting only, not for selection.
     pub test: ImageDataset,
 }
 
@@ -73,7 +74,7 @@ fn unreadable(key: &str, path: &Path, error: &io::Error) -> Problem {
     Problem::new(key, format!("cannot read {}: {error}; {fix}", path.display()))
 }
 
-/// Something wrong with a file as a whole.
+/// A problem of a whole file.
 fn in_file(key: &str, path: &Path, problem: impl AsRef<str>) -> Problem {
     Problem::new(key, format!("{}: {}", path.display(), problem.as_ref()))
 }

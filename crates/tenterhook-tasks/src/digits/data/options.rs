@@ -17,19 +17,20 @@ pub struct DataOptions {
     pub path: Option<PathBuf>,
     /// The file format: "csv" or "idx". Default: inferred from the file name.
     pub format: Option<Format>,
-    /// CSV: the column of labels, "first" or "last". Default: the one that the header names label, target or class; without
-    /// a header the last, or the first if the last holds one value only.
+    /// CSV: the column of labels, "first" or "last". Default: the column named label, target or class in the
+    /// header; otherwise the last, or the first if the last holds a single value.
     pub label: Option<LabelColumn>,
-    /// CSV: whether the first line is a header. Default: inferred; a header names a label or is mostly not numbers.
+    /// CSV: whether the first line is a header. Default: it is one if it names a label column or contains
+    /// mostly text.
     pub header: Option<bool>,
     /// CSV: the width of an image in pixels. Default: images are square.
     pub width: Option<usize>,
     /// CSV: the height of an image in pixels. Default: images are square.
     pub height: Option<usize>,
-    /// The divisor that scales pixel values to the range from 0 to 1. Default: the smallest of 1, 16 and 255 that is not below
-    /// the largest value of the file, or else that value.
+    /// The divisor that scales pixel values to the range from 0 to 1. Default: the smallest of 1, 16 and 255
+    /// that is at least the largest value of the file; otherwise the largest value.
     pub scale: Option<f32>,
-    /// IDX: the file of labels. Default: the one in the directory of `path` with "labels-idx1" for "images-idx3".
+    /// IDX: the file of labels. Default: `path` with "labels-idx1" in place of "images-idx3".
     pub labels_path: Option<PathBuf>,
     /// The test set. `path` is then split 80/20 into training and validation. Default: `path` is split 60/20/20.
     pub test_path: Option<PathBuf>,
@@ -48,7 +49,7 @@ pub enum Format {
 }
 
 impl DataOptions {
-    /// Checks what does not depend on the files.
+    /// Checks the options independently of the files.
     pub(super) fn check(&self) -> Result<(), Problem> {
         if self.scale.is_some_and(|scale| !scale.is_finite() || scale <= 0.0) {
             return Err(option("scale", "must be a positive number; leave it out to find it"));
@@ -110,13 +111,13 @@ impl DataOptions {
         let is_idx = bare.contains("idx") || bare.ends_with("ubyte");
         let inferred = if is_csv { Some(Format::Csv) } else { is_idx.then_some(Format::Idx) };
         self.format.or(inferred).ok_or_else(|| {
-            let problem = "has a name that does not tell its format; set `format` to \"csv\" or \"idx\"";
+            let problem = "has a name that does not show its format; set `format` to \"csv\" or \"idx\"";
             in_file("format", path, problem)
         })
     }
 }
 
-/// An option that is wrong whatever the files hold.
+/// A problem of an option that does not depend on the files.
 fn option(key: &str, problem: &str) -> Problem {
     Problem::new(key, format!("`{key}` {problem}"))
 }

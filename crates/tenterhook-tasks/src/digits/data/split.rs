@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tenterhook::random::seed_at;
 
-/// The seed of the split. It never changes: neither the seed of a run nor a result may choose the test set.
+/// The fixed seed of the split: neither the seed of a run nor a result may influence the test set.
 const SPLIT_SEED: u64 = 0x7465_6e74_6572;
 
 /// Splits the samples of each class 60/20/20 with a `test` part and 80/20 without. Each part keeps the order of the samples.
@@ -41,7 +41,7 @@ pub(super) struct TooFew {
     pub(super) needed: usize,
 }
 
-/// The number of samples of a class to train on and to validate on.
+/// The number of training and validation samples of a class.
 fn counts(class: u32, samples: usize, test: bool) -> Result<[usize; 2], TooFew> {
     let others = 1 + usize::from(test);
     if samples <= others {

@@ -1,4 +1,4 @@
-//! Valid and broken files.
+//! Reading valid and broken files.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -195,7 +195,7 @@ fn a_separate_test_file_can_be_given() {
         |text: &str| DataOptions { test_path: Some(written(&directory, "test.csv", text)), ..at(&train) };
     let splits = load(&with("0,51,0,0,1\n0,0,0,0,0\n")).unwrap();
     assert_eq!(lens(&splits), [16, 4, 2]);
-    assert_eq!(splits.test.image(0), [0.0, 0.2, 0.0, 0.0], "divided as the data to train on");
+    assert_eq!(splits.test.image(0), [0.0, 0.2, 0.0, 0.0], "scaled like the training data");
     refused(&with("0,0,0,0,2\n0,0,0,0,1"), "test_path", &["test.csv: has a label 2"]);
     refused(&with("0,0,0,0,0,0,0,0,0,1\n1,0,0,0,0,0,0,0,0,0"), "test_path", &["3×3", "2×2"]);
     refused(&with("0,0\n"), "test_path", &["test.csv"]);
@@ -269,13 +269,13 @@ fn errors_in_idx_files_are_named() {
     mnist(&directory, false);
     let (name, whole) = ("train-images-idx3-ubyte", images(20));
     let broken = |bytes: &[u8]| at(written(&directory, name, bytes));
-    refused(&broken(&whole[..100]), "path", &[name, "is 100 bytes long, its header says 136"]);
+    refused(&broken(&whole[..100]), "path", &[name, "is 100 bytes long, but its header says 136"]);
     refused(
         &broken(&[&whole[..], &[1]].concat()),
         "path",
         &["is longer than the 136 bytes that its header says"],
     );
-    refused(&broken(&whole[..7]), "path", &["is 7 bytes long, an IDX header alone is 16"]);
+    refused(&broken(&whole[..7]), "path", &["is 7 bytes long, but an IDX header has 16"]);
     refused(&broken(&[]), "path", &["is 0 bytes long"]);
     refused(
         &broken(&labels(20)),
@@ -284,7 +284,7 @@ fn errors_in_idx_files_are_named() {
     );
     refused(&broken(&images(19)), "path", &["holds 19 images, but", "labels-idx1-ubyte holds 20 labels"]);
     let huge = idx([0, 0, 8, 3], &[u32::MAX, u32::MAX, u32::MAX], &[]);
-    refused(&broken(&huge), "path", &["is 16 bytes long, its header says more than there can be"]);
+    refused(&broken(&huge), "path", &["is 16 bytes long, but its header says more than there can be"]);
     let none = idx([0, 0, 8, 3], &[20, 0, 0], &[]);
     refused(&broken(&none), "path", &["20 images of 0×0: nothing"]);
     let mut cut = packed(&whole);

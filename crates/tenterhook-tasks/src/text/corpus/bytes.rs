@@ -17,8 +17,8 @@ const MAX_IN_MEMORY: u64 = 8 << 20;
 /// The number of files that are kept open; others are opened for every read.
 const MAX_OPEN_FILES: usize = 64;
 
-/// The bytes of a text: one file, or several files one after the other. Small texts are in memory; of others, only the bytes
-/// that are needed are read.
+/// The bytes of a text: one file, or several files one after the other. Small texts are kept in memory;
+/// larger ones are read in parts as needed.
 #[derive(Debug)]
 pub struct Corpus {
     name: PathBuf,
@@ -88,7 +88,7 @@ impl Corpus {
             len = bytes.len() as u64;
             Bytes::Memory(bytes.into())
         } else {
-            // Opened even if not kept open, so that an unreadable file is refused before training.
+            // Every file is opened once, so an unreadable file is refused before training.
             let file = open_regular(&path).map_err(failed(&path))?;
             if self.pieces.len() < MAX_OPEN_FILES { Bytes::Open(file) } else { Bytes::Closed }
         };

@@ -1,6 +1,7 @@
 //! The text to learn: the built-in handbook, or any file or directory.
 //!
-//! Tokens are bytes. Nothing is decoded, so any file is valid. Large files are read window by window and never as a whole.
+//! Tokens are bytes. Nothing is decoded, so any file is valid. Large files are read in windows, never as a
+//! whole.
 
 mod bytes;
 mod options;
@@ -19,19 +20,19 @@ pub use self::options::TextOptions;
 pub use self::sources::{TextSource, Texts, load_all};
 pub use self::windows::Windows;
 
-/// The three splits of a text: its beginning, the part after it, and its end.
+/// The three splits of a text, in order: training, validation and test.
 #[derive(Clone, Debug)]
 pub struct TextSplits {
-    /// To train on.
+    /// For training.
     pub train: Windows,
-    /// To select by, such as the best checkpoint. Empty if `val_fraction` is 0.
+    /// For selection, such as of the best checkpoint. Empty if `val_fraction` is 0.
     pub validate: Windows,
-    /// To report on. Empty if `test_fraction` is 0.
+    /// For reporting only. Empty if `test_fraction` is 0.
     pub test: Windows,
 }
 
-/// Opens the text and cuts it into windows of `context` bytes and the byte after them. The key of a [`Problem`] is an option
-/// of [`TextOptions`].
+/// Opens the text and divides it into windows of `context` bytes and the next byte. The key of a [`Problem`]
+/// is an option of [`TextOptions`].
 pub fn load(options: &TextOptions, context: usize) -> Result<TextSplits, Problem> {
     options.check(context)?;
     let corpus = Arc::new(match &options.path {

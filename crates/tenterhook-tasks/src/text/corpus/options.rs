@@ -14,21 +14,21 @@ use super::TextSource;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TextOptions {
-    /// A file, or a directory, of which all files are read one after the other, sorted by path and without hidden ones.
-    /// Default: the built-in handbook.
+    /// A file or a directory. The files of a directory are concatenated in the order of their paths, without
+    /// hidden files. Default: the built-in handbook.
     pub path: Option<PathBuf>,
-    /// Fraction of the text to validate on: the part before the test set.
+    /// Fraction of the text for validation: the part before the test set.
     pub val_fraction: f64,
-    /// Fraction of the text to test on: its end.
+    /// Fraction of the text for testing: its end.
     pub test_fraction: f64,
-    /// Distance in bytes between the starts of consecutive windows. Smaller values give more, overlapping windows. Default:
-    /// the context of the model, so that every byte is predicted once per epoch.
+    /// Distance in bytes between the starts of consecutive windows. Smaller values give more, overlapping
+    /// windows. Default: the context of the model, which predicts every byte once per epoch.
     pub stride: Option<usize>,
     /// Several texts instead of `path`. Each is split separately and has its own data loaders, so metrics are logged for each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<TextSource>,
     /// How the training batches of several texts are interleaved.
-    // The default is not written, so that older configurations compare as equal.
+    // The default is not serialized, so older configurations compare as equal.
     #[serde(skip_serializing_if = "is_unset")]
     pub mix: InterleaveOptions,
 }
@@ -45,7 +45,7 @@ impl Default for TextOptions {
 }
 
 impl TextOptions {
-    /// Checks what does not depend on the text.
+    /// Checks the options independently of the text.
     pub(super) fn check(&self, context: usize) -> Result<(), Problem> {
         let wrong = |key, problem: &str| Err(Problem::new(key, format!("`{key}` {problem}")));
         if context == 0 {
@@ -65,14 +65,14 @@ impl TextOptions {
         Ok(())
     }
 
-    /// The ranges to train, validate and test on, in a text of this length.
+    /// The training, validation and test ranges in a text of this length.
     pub(super) fn parts(&self, len: u64) -> [Range<u64>; 3] {
         let test = len - share(len, self.test_fraction);
         let validate = test - share(len, self.val_fraction).min(test);
         [0..validate, validate..test, test..len]
     }
 
-    /// The length of the shortest text whose parts all hold a window.
+    /// The length of the shortest text in which every part holds a window.
     pub(super) fn needed(&self, context: usize) -> u64 {
         let window = context as u64 + 1;
         let enough = |len: u64| {

@@ -16,7 +16,7 @@ use super::{TextOptions, TextSplits, load};
 pub struct TextSource {
     /// The name of its data loaders and the suffix of its metrics: `val/loss/NAME`.
     pub name: String,
-    /// A file or a directory, as `data.path`. Default: the built-in handbook.
+    /// A file or a directory, like `data.path`. Default: the built-in handbook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Texts of every kind, and windows of them.
+//! Reading texts of all kinds, and their windows.
 
 use std::fs;
 use std::path::Path;
@@ -53,7 +53,7 @@ fn the_handbook_is_split_80_10_10_and_long_enough() {
 
 proptest! {
     #[test]
-    fn windows_stay_in_their_part_and_miss_no_more_than_a_rest(
+    fn windows_stay_in_their_part_and_omit_only_its_rest(
         len in 60u64..400, context in 1usize..6, stride in proptest::option::of(1usize..9),
     ) {
         let directory = tempfile::tempdir().unwrap();
@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn the_shortest_text_that_will_do_is_told(
+    fn the_shortest_sufficient_text_is_found(
         context in 1usize..300, val in 0.0f64..0.4, test in 0.0f64..0.4,
     ) {
         let options = TextOptions { val_fraction: val, test_fraction: test, ..TextOptions::default() };
@@ -165,7 +165,7 @@ fn a_text_that_is_missing_empty_or_too_short_is_an_error_with_its_fix() {
     let splits = load(&at(&path), 8).unwrap();
     assert_eq!([splits.train.len(), splits.validate.len(), splits.test.len()], [8, 1, 1]);
     let none = TextOptions { val_fraction: 0.0, test_fraction: 0.0, ..at(&path) };
-    assert!(load(&none, 80).unwrap().test.is_empty(), "a part of nothing needs nothing");
+    assert!(load(&none, 80).unwrap().test.is_empty(), "an empty part needs no bytes");
 }
 
 #[test]

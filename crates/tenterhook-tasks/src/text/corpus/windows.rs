@@ -1,4 +1,4 @@
-//! A part of a text, cut into windows.
+//! A part of a text, divided into windows.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use tenterhook::data::{Dataset, Fingerprint, Sample};
 
 use super::Corpus;
 
-/// A part of a text, cut into windows of `context + 1` bytes. A sample is a window: all bytes but the last are the input, all
-/// but the first are the targets.
+/// A part of a text, divided into windows of `context + 1` bytes. Each window is a sample: all bytes but the
+/// last are the input, all but the first are the targets.
 #[derive(Clone, Debug)]
 pub struct Windows {
     corpus: Arc<Corpus>,
@@ -19,7 +19,7 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// The windows of a part of a text, whose starts are `stride` bytes apart. Bytes after the last whole window are not used.
+    /// The windows of a part of a text, `stride` bytes apart. Bytes after the last whole window are not used.
     #[must_use]
     pub fn new(corpus: Arc<Corpus>, part: Range<u64>, context: usize, stride: usize) -> Windows {
         Windows { corpus, part, context, stride: stride.max(1) }
@@ -51,7 +51,7 @@ impl Dataset for Windows {
         Ok(window)
     }
 
-    /// The fingerprint of the whole text, whose length and configuration determine the part.
+    /// The fingerprint of the whole text. Its length and the configuration determine the part.
     fn fingerprint(&self) -> Result<Option<Fingerprint>, BoxError> {
         Ok(Some(self.corpus.fingerprint().map_err(|problem| problem.to_string())?))
     }

@@ -33,7 +33,7 @@ impl Attention {
         }
     }
 
-    /// Attends within `x` `[batch, time, width]`.
+    /// Computes the attention over `x` `[batch, time, width]`.
     pub(super) fn forward(&self, x: &Tensor<3>, mask: &Tensor<4>, points: &mut impl HookPoints) -> Tensor<3> {
         let [batch, time, width] = x.dims();
         let scale = ((width / self.heads) as f64).powf(-0.5);
@@ -42,7 +42,7 @@ impl Attention {
         points.point("k", &k);
         points.point("v", &v);
         let scores = (q * scale).matmul(k.swap_dims(2, 3)) + mask.clone();
-        // A softmax that divides after the product with `v`, which is smaller.
+        // A softmax whose division is applied to the product with `v`, a smaller tensor.
         let weights = (scores.clone() - scores.detach().max_dim(3)).exp();
         let sum = weights.clone().sum_dim(3);
         points.point_with("pattern", || weights.clone() / sum.clone());

@@ -31,7 +31,7 @@ impl Default for GptOptions {
 }
 
 impl GptOptions {
-    /// All options that cannot work.
+    /// All invalid options.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         let GptOptions { context, layers, heads, width, dropout } = *self;
@@ -52,8 +52,8 @@ impl GptOptions {
         problems
     }
 
-    /// The memory that training needs with batches of this many windows: the parameters, and the activations that are kept
-    /// for the backward pass.
+    /// An estimate of the memory for training with this batch size: the parameters, and the activations that
+    /// are kept for the backward pass.
     #[must_use]
     pub fn memory(&self, batch: f64) -> Estimate {
         let default = GptOptions::default();

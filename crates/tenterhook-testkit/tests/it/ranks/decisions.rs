@@ -1,4 +1,4 @@
-//! Decisions of one rank are applied on all.
+//! Decisions of one rank are applied on all ranks.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ impl tenterhook::Observer for CountValidations {
     }
 }
 
-/// Decisions of rank 0 alone with their events, and the collective that shares them.
+/// Decisions of rank 0 only, with their events and the collective that shares them.
 fn cases() -> Vec<(Event, Decision, &'static str)> {
     vec![
         (Event::TrainBatchStart, Decision::skip_batch(), "skipped batches"),

@@ -1,4 +1,4 @@
-//! A failure of one rank ends all of them, with its reason.
+//! A failure of one rank ends all ranks, with its reason.
 
 use std::time::Duration;
 

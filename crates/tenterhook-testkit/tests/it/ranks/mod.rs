@@ -1,4 +1,4 @@
-//! Training on several ranks, which are threads here: every collective of the loop is needed.
+//! Training on several ranks, which are threads: every collective of the loop is needed.
 
 mod decisions;
 mod failing;
@@ -114,7 +114,7 @@ impl Strategy for SkipsCollective {
     }
 }
 
-/// What hooks saw on each rank.
+/// The values that hooks recorded on each rank.
 #[derive(Clone, Default)]
 struct SharedVec<T>(Arc<Mutex<Vec<Vec<T>>>>);
 

@@ -1,4 +1,4 @@
-//! Decisions and comparisons of ranks at the start of a call.
+//! Decisions and checks across ranks at the start of a call.
 
 use std::path::Path;
 
@@ -40,7 +40,7 @@ fn rank_0_decides_which_checkpoint_is_resumed() {
         (trainer, Toy::default())
     });
     assert!(super::alike(&ended), "{ended:?}");
-    assert_eq!(ended[1].report().progress.step, 16, "8 of them were made before");
+    assert_eq!(ended[1].report().progress.step, 16, "8 of them before the resume");
     assert!(!dir.path().join("1").exists(), "rank 1 has written nothing");
 }
 
