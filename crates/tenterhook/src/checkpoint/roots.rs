@@ -75,7 +75,7 @@ impl Roots {
         std::iter::once(self.own()).chain(declared)
     }
 
-    /// Interleave a path into one below a root. The error is for the hook that asked for it.
+    /// Converts a path to one below a root. The error is for the hook that requested it.
     pub(super) fn checkpoint_path(&self, path: &Path) -> Result<CheckpointPath, BoxError> {
         self.find(&self.own.join(path)).ok_or_else(|| {
             format!(
@@ -88,7 +88,7 @@ impl Roots {
         })
     }
 
-    /// Interleave a path into one below a root, if it is below one.
+    /// Converts a path to one below a root, if it is below one.
     fn find(&self, path: &Path) -> Option<CheckpointPath> {
         let declared = |(hook, directory): &(String, PathBuf)| {
             Some(CheckpointPath { hook: Some(hook.clone()), path: RelPath::of(path, directory)? })

@@ -1,4 +1,4 @@
-//! Interleave a [`DecodeError`] into a [`Problem`] with a message and a fix.
+//! Converts a [`DecodeError`] to a [`Problem`] with a message and a fix.
 
 use tenterhook_core::plan::nearest;
 use toml::{Table, Value};
@@ -65,7 +65,7 @@ impl TableContext<'_> {
         known.extend(self.also);
         let elsewhere = match self.key {
             "trainer" => lightning::setting(name),
-            // At the top, `devices` means `device`.
+            // At the top level, `devices` means `device`.
             "" if !known.iter().any(|known| name.strip_suffix('s') == Some(known)) => {
                 lightning::setting(name).or_else(|| lightning::misplaced_setting(name))
             }
@@ -84,7 +84,7 @@ impl TableContext<'_> {
         let example = own.default().or_else(|| own.example()).filter(|_| takes_article(&kind));
         let kind = with_article(&kind);
         if expected == kind {
-            // Only an example is missing.
+            // The kind is already in the message.
             return example.map(|value| format!("write for example {value}"));
         }
         let such_as = example.map(|value| format!(", such as {value}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Waiting for a batch that does not come: it can be given up, and nothing is lost by it.
+//! Fetching a batch that does not arrive can be cancelled, and no batch is lost.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use tenterhook_core::BoxError;
 use super::*;
 use crate::train_stream::TrainStream;
 
-/// Numbers, each of which comes when the test lets it.
+/// A dataset of numbers that the test releases one by one.
 struct Held {
     len: usize,
     let_go: Mutex<Receiver<()>>,
@@ -49,7 +49,7 @@ fn stream_of(held: Held) -> StreamLoader<Vec<usize>> {
     StreamLoader::new("held", open, Ok).size(1).prefetch(1)
 }
 
-/// Gives up when it was asked more often than this.
+/// Cancels after this number of checks.
 fn impatient(asked: &std::cell::Cell<u32>, patience: u32) -> impl Fn() -> bool + '_ {
     move || {
         asked.set(asked.get() + 1);
@@ -93,7 +93,7 @@ fn a_batch_that_is_ready_is_not_cancelled() {
     assert_eq!(loader.next().unwrap(), Some(vec![1]));
     told.recv().unwrap();
     told.recv().unwrap();
-    // It was collated, and lies on the desk an instant later.
+    // The batch is collated, and delivered an instant later.
     let asked = std::cell::Cell::new(0);
     let waited = loader.next_unless(&impatient(&asked, 10_000)).unwrap();
     assert_eq!(waited, Fetch::Batch(vec![2]));
@@ -126,7 +126,7 @@ fn a_loader_without_threads_can_be_cancelled_between_two_samples() {
     assert_eq!(*seen.lock().unwrap(), [caller]);
 }
 
-/// Gives up before every so-manieth batch, once.
+/// A loader that cancels every n-th fetch.
 struct Halting {
     inner: Batches<Vec<u64>>,
     sized: bool,
@@ -156,7 +156,7 @@ impl Loader<Vec<u64>> for Halting {
     }
 }
 
-/// All that a stream of such loaders yields from a batch on, fetched again after each cancelled fetch.
+/// All batches of a stream of such loaders from a position on, with another fetch after each cancelled one.
 fn fed(lengths: &[u64], sized: bool, every: u64, from: u64) -> Vec<(usize, Vec<u64>, bool)> {
     let loaders = lengths.iter().map(|length| {
         let inner = Batches::new("inner", (0..*length).collect::<Vec<_>>(), Ok).size(1);

@@ -55,7 +55,7 @@ pub struct InterleaveOptions {
     pub pattern: Option<Vec<u64>>,
 }
 
-/// What is wrong with an [`Interleave`] or its options.
+/// An error in an [`Interleave`] or its options.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum InterleaveError {
     /// Weights are missing.
@@ -69,7 +69,7 @@ pub enum InterleaveError {
         /// The value of `turns` that it needs.
         turns: &'static str,
     },
-    /// The list has not one value per loader.
+    /// The list does not have one value per loader.
     #[error("`{key}` holds {given}, but there are {loaders} training loaders; give one for each")]
     Count {
         /// The list.

@@ -40,7 +40,7 @@ impl Order {
         Order { len, rows: 1, columns: 1, keys: None }
     }
 
-    /// The number at this position; `None` behind the last.
+    /// The number at this position; `None` after the last.
     #[must_use]
     pub fn at(&self, position: u64) -> Option<u64> {
         if position >= self.len {
@@ -97,8 +97,8 @@ mod tests {
         assert_eq!(all(&Order::natural(3)), [0, 1, 2]);
     }
 
-    /// Chi-squared over the places of the numbers, and over the steps from one number to the next, in many
-    /// orders: each must be as even as chance has it, give or take five standard deviations.
+    /// Chi-squared tests over the positions of the numbers, and over the differences of consecutive numbers,
+    /// in many orders: each must be within five standard deviations of a uniform distribution.
     #[test]
     fn no_place_and_no_step_is_preferred() {
         for len in [3usize, 5, 8, 15, 37, 300] {
@@ -124,7 +124,7 @@ mod tests {
         }
     }
 
-    /// By how many standard deviations chi-squared is off.
+    /// The deviation of chi-squared from its mean, in standard deviations.
     fn unevenness(counts: &[f64], freedom: f64) -> f64 {
         let expected = counts.iter().sum::<f64>() / counts.len() as f64;
         let chi: f64 = counts.iter().map(|count| (count - expected).powi(2) / expected).sum();

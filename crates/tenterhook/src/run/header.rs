@@ -141,7 +141,7 @@ impl std::fmt::Display for RunHeader {
 #[must_use]
 pub fn named_versions(versions: &BTreeMap<String, String>) -> Vec<String> {
     let named = versions.iter().map(|(name, version)| match version.split_once(' ') {
-        // It includes its name.
+        // The version includes the name.
         Some(_) => version.clone(),
         None => format!("{name} {version}"),
     });

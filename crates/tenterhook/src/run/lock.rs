@@ -19,7 +19,7 @@ use super::record::now;
 /// The name of the lock file in the run directory.
 pub(super) const LOCK: &str = "lock";
 
-/// How often locking is tried: a process that only checks the lock holds it for a moment.
+/// The number of attempts to lock. A process that only checks the lock holds it briefly.
 const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -97,7 +97,7 @@ pub(super) fn check_free(run_dir: &Path) -> Result<(), Holder> {
     if let Some(holder) = holder(run_dir) {
         return Err(holder);
     }
-    // A lock file that stays is harmless.
+    // A leftover lock file is harmless.
     if let Ok(file) = open_no_follow(&run_dir.join(LOCK), OpenOptions::new().write(true))
         && file.try_lock().is_ok()
     {
@@ -106,7 +106,7 @@ pub(super) fn check_free(run_dir: &Path) -> Result<(), Holder> {
     Ok(())
 }
 
-/// The most that is read of a lock file, in bytes.
+/// The largest part of a lock file that is read, in bytes.
 const LIMIT: u64 = 1 << 20;
 
 fn read(file: &mut File) -> Holder {

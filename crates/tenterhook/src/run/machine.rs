@@ -43,7 +43,7 @@ pub struct Git {
 }
 
 impl Git {
-    /// Asks `git`. An error becomes the text of `commit`.
+    /// Runs `git`. An error becomes the text of `commit`.
     #[must_use]
     pub fn current() -> Git {
         Git::from_command(git)

@@ -14,7 +14,7 @@ use tenterhook_files::{create_directories, sync_parent};
 use super::files::{EVENTS, METRICS};
 use super::lock::holder;
 
-/// How often a start tries to get its lock: another start holds it exclusively while it removes leftovers.
+/// The number of attempts to lock. Another start holds the lock exclusively while it removes leftovers.
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -164,7 +164,7 @@ mod tests {
         announce(runs, "gone").expect("a link");
         std::os::unix::fs::symlink("elsewhere", runs.join(".latest-mine")).expect("a link");
         let all = names(runs);
-        // While another start is under way, nothing goes.
+        // While another start is in progress, nothing is removed.
         let other = File::open(runs).expect("it opens");
         other.lock_shared().expect("it is locked");
         drop(lock_runs(runs));

@@ -166,7 +166,7 @@ pub(crate) fn misplaced_setting(name: &str) -> Option<String> {
     is_setting.then(|| format!("it belongs in [trainer]: `trainer.{name}`"))
 }
 
-/// The hint for a hook or setting of another trainer. Of a path, the last part counts.
+/// The hint for a hook or setting of another trainer. Only the last part of a path is used.
 pub(crate) fn hook_elsewhere(name: &str) -> Option<String> {
     let name = name.rsplit(['.', ':']).next().unwrap_or(name);
     hint(HOOKS, name).or_else(|| setting(name))

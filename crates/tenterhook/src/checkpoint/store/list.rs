@@ -74,7 +74,7 @@ impl Integrity {
     }
 }
 
-/// What to do about checkpoints that cannot be read.
+/// How to handle checkpoints that cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnUnreadable {
     /// Fail, as the checkpoint may be the newest one and readable later.

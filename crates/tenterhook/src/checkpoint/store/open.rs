@@ -21,7 +21,7 @@ pub enum CheckpointError {
     Damaged {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// Another version of this program wrote it.
@@ -60,7 +60,7 @@ impl CheckpointError {
         CheckpointError::Damaged { file: file.to_owned(), problem: problem.into() }
     }
 
-    /// A file that must be there cannot be read.
+    /// The error of a required file that cannot be read.
     fn of_file(file: &Path, source: io::Error) -> CheckpointError {
         match source.kind() {
             ErrorKind::NotFound => CheckpointError::damaged(file, "it is missing"),

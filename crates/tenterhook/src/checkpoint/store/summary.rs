@@ -61,7 +61,8 @@ pub(super) fn inspect(path: &Path) -> Inspection {
     }
 }
 
-/// Whether the manifest or `state.json` of a checkpoint cannot be read. An absent or a damaged one can.
+/// Whether the manifest or `state.json` of a checkpoint cannot be read. Absent and damaged files do not
+/// count.
 pub(crate) fn is_unreadable(path: &Path) -> bool {
     matches!(inspect(path).problem, Some(CheckpointError::Io { .. }))
 }

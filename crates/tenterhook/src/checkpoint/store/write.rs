@@ -46,7 +46,8 @@ pub(crate) fn write(disk: &dyn Disk, path: &Path, files: &[(&str, Content<'_>)])
     written().map_err(DiskError::of("write checkpoint", path))?;
     let unfinished = hidden_name(path, UNFINISHED);
     if let Err(error) = fill(disk, &unfinished, path, files) {
-        // It may be what filled the disk. If this fails too, the next save or start removes it.
+        // The unfinished checkpoint may have filled the disk. If this fails too, the next save or start
+        // removes it.
         let _ = disk.remove(&unfinished);
         return Err(error.into());
     }

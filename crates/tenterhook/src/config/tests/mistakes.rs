@@ -244,7 +244,7 @@ fn every_problem_of_one_hooks_table_is_reported() {
     for place in ["train.toml:3:", "train.toml:4:", "train.toml:5:", "train.toml:6:"] {
         assert!(shown.contains(place), "{place}: {shown}");
     }
-    // A wrong option that must be there does not hide the others.
+    // A wrong required option does not hide other errors.
     let shown = error(
         "[[hooks]]\nuse = \"exec\"\non = [\"never\"]\ntimeout = \"never\"\ncolour = 1\nqueue_size = -1",
         &[],
@@ -253,7 +253,7 @@ fn every_problem_of_one_hooks_table_is_reported() {
     for place in ["train.toml:3:", "train.toml:4:", "train.toml:5:", "train.toml:6:"] {
         assert!(shown.contains(place), "{place}: {shown}");
     }
-    // What is wrong only because something was taken out is left out.
+    // Errors caused by the removal of a wrong value are not reported.
     let shown = error("[[hooks]]\nuse = \"checkpoint\"\nmonitor = 3\nsave_top_k = 3", &[], &[]);
     assert!(shown.starts_with("1 problem in "), "{shown}");
 }
@@ -270,7 +270,7 @@ fn a_configuration_with_many_mistakes_is_read_once() {
     let shown = error(&file, &[], &[]);
     let took = begin.elapsed();
     assert!(shown.starts_with("503 problems in train.toml\n"), "{shown}");
-    // A tenth of a second would do; the rest is for slow machines.
+    // A tenth of a second is enough; the rest is for slow machines.
     assert!(took < std::time::Duration::from_secs(5), "{took:?}");
 }
 

@@ -124,8 +124,8 @@ impl Runs {
         (!to.exists()).then_some(to)
     }
 
-    /// The shortest end of a run's name, of eight characters or more, that finds it. (Ids begin with the time, so
-    /// they begin alike.) A name that is no id is not shortened.
+    /// The shortest suffix of a run's name, of at least eight characters, that identifies the run. (Ids begin
+    /// with the time, so their prefixes are alike.) A name that is not an id is not shortened.
     #[must_use]
     pub fn short<'a>(&self, run: &'a Run) -> &'a str {
         let name = run.name.as_str();
@@ -171,7 +171,7 @@ impl Runs {
 
     fn not_found(&self, wanted: &str) -> ReadError {
         match self.damaged_called(wanted) {
-            // It is there, which is more than that it is not found.
+            // The run exists, so its own error says more than "not found".
             Some((_, error)) => error.clone(),
             _ if is_name(wanted) && self.directory.join(wanted).is_dir() => {
                 ReadError::NotARun { path: self.directory.join(wanted) }
