@@ -49,7 +49,7 @@ fn what_has_the_name_is_synced_before_what_a_killed_process_left_beside_it_goes(
     save(&RealDisk, &path, 2).unwrap();
     let sync_root = format!("sync {}", root.path().file_name().unwrap().to_string_lossy());
     for tidied in [false, true] {
-        // The older one, when the two had just changed places.
+        // The older checkpoint, right after the exchange of names.
         save(&RealDisk, &root.path().join(".a.unfinished"), 1).unwrap();
         let disk = Faulty::never();
         if tidied { clean_up(&disk, root.path()) } else { save(&disk, &path, 3) }.unwrap();
@@ -87,7 +87,7 @@ fn a_link_atomically_replaces_anything_of_ours_under_its_name() {
         save(&RealDisk, &at(name), number).unwrap();
     }
     let disk = Faulty::never();
-    // A name for the first time, a link to elsewhere, and a directory.
+    // A new name, an existing link, and an existing checkpoint.
     for (link, target, number) in [("latest", "a", 1), ("latest", "x/b", 2), ("last", "a", 1)] {
         set_link(&disk, &at(link), &at(target)).unwrap();
         assert_eq!(std::fs::read_link(at(link)).unwrap(), Path::new(target), "the directory can be moved");

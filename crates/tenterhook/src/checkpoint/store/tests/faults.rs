@@ -6,11 +6,11 @@ use super::*;
 const ERRORS: [Fault; 4] =
     [Fault::Fails(EIO), Fault::Fails(ENOSPC), Fault::FailsHalfway(EIO), Fault::FailsHalfway(ENOSPC)];
 
-/// Looks at a directory after something was done or failed there; the text says what.
+/// Checks a directory and the result of an action in it; the text describes the fault.
 type Check<'a> = dyn Fn(&Path, Result<(), String>, &str) + 'a;
 
-/// Does something with a fault at every operation in turn, until it needs fewer. `prepare` makes a new directory
-/// each time; `check` is told whether it was done.
+/// Runs an action with a fault at every disk operation in turn. `prepare` fills a new directory each time;
+/// `check` receives the result.
 fn at_every_operation(
     fault: Fault,
     exchanges: bool,
@@ -53,7 +53,7 @@ fn a_save_that_fails_says_so_leaves_the_older_ones_and_can_be_tried_again() {
             let path = root.join("a");
             assert_eq!(number_of(&root.join("older")), 1, "{what}");
             match done {
-                // Only what was replaced could not be removed.
+                // Only the removal of the replaced checkpoint failed.
                 Ok(()) => assert_eq!(number_of(&path), 3, "{what}"),
                 Err(error) => {
                     let fix = if format!("{fault:?}").contains("28") {

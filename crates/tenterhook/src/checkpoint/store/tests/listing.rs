@@ -5,7 +5,7 @@ use std::fs;
 use super::faulty::Faulty;
 use super::*;
 
-/// Saves with these fields of `state.json` changed.
+/// Saves a checkpoint with these changes of `state.json`.
 fn save_with(path: &Path, number: u64, changes: &serde_json::Value) {
     let mut state: serde_json::Value = serde_json::from_slice(&state(number)).unwrap();
     for (name, value) in changes.as_object().unwrap() {
@@ -60,7 +60,7 @@ fn the_newest_is_the_one_with_the_largest_number_and_latest_where_none_has_any()
     let at = |name: &str| root.path().join(name);
     let newest = || newest_whole(root.path(), OnUnreadable::Stop).unwrap().path;
     assert_eq!(newest(), None);
-    // As in format 1, which did not count.
+    // As in format 1, which had no numbers.
     for (name, step) in [("a", 3), ("b", 1)] {
         save_with(&at(name), 0, &json!({ "progress": { "epoch": 0, "step": step } }));
     }

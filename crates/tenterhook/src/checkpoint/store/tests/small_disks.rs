@@ -4,7 +4,7 @@ use std::fs;
 
 use super::*;
 
-/// The directory that a variable names; CI names one.
+/// The directory in an environment variable, which CI sets.
 fn directory(variable: &str, what: &str) -> Option<PathBuf> {
     let found = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_dir());
     if found.is_none() {
