@@ -1,4 +1,4 @@
-//! `accumulate_grad_batches`: what a window of batches comes to.
+//! `accumulate_grad_batches`: the result of an accumulation window.
 
 use tenterhook::settings::{BatchLimit, ValInterval};
 use tenterhook::{Report, Settings, Trainer, closure};

@@ -1,4 +1,5 @@
-//! Statistics of activations and their store in real runs: in every stage, and without a trace in training.
+//! The hooks `activation_stats` and `activation_store` in real runs: they work in every stage and do not
+//! change training.
 
 use std::path::Path;
 use std::process::Command;
@@ -47,7 +48,7 @@ fn contained(report: &Report) -> Vec<String> {
     contained.map(ToString::to_string).collect()
 }
 
-/// The metrics of activations that a report has, without the point's name, each once.
+/// The activation metrics of a report, without the point's name.
 fn kinds(report: &Report) -> Vec<&str> {
     let names = report.metrics.keys().filter_map(|name| name.strip_suffix("/linear.product"));
     names.filter(|name| name.ends_with("act_mean")).collect()
@@ -156,7 +157,7 @@ fn the_store_keeps_every_stage_in_memory_and_a_sanity_check_in_none() {
     assert_eq!(last.values, predictions[0][0], "what it keeps is what the module computed");
 }
 
-/// Trains the toy for one epoch of eight batches with a store of files.
+/// Trains the toy for one epoch of eight batches, with activations stored in files.
 fn train_with_files(root: &Path, max_bytes: u64) -> (Trainer, Toy, Report) {
     let mut trainer = recorded(root, epochs(1));
     let options = ActivationStoreOptions {

@@ -1,4 +1,4 @@
-//! Who is charged for what: saves, lines on the console, ends, and what the engine hands over.
+//! The hooks that are charged for saves, console lines, end events, and values read from the engine.
 
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::toy::Toy;
@@ -12,7 +12,7 @@ use crate::clock::Hand;
 use crate::lab::{data, epochs, trainer};
 use crate::line::{Batches, Line, points};
 
-/// Takes seven seconds to give its state, and five in `on_save_checkpoint`.
+/// Takes seven seconds in `state_dict`, and five in `on_save_checkpoint`.
 struct TakesLong(Hand);
 
 #[hook]
@@ -80,7 +80,7 @@ fn what_a_hook_prints_and_waits_for_at_its_end_is_its_own() {
     assert_eq!(taken(&costs, "prints", "teardown"), (30.0, 0));
 }
 
-/// Six batches; what was handed over for hooks of these names.
+/// The number of scalars that each of these hooks read in six batches, and the number of all loss reads.
 fn handed_over(settings: Settings, hooks: Vec<AnyHook>) -> (Vec<u64>, u64) {
     let names: Vec<_> = hooks.iter().map(|hook| hook.name().to_owned()).collect();
     let mut line = Line::new(0.25);

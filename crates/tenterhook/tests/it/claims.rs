@@ -1,4 +1,4 @@
-//! Promises of the README that are easily broken from far away.
+//! Promises of the README that changes elsewhere can easily break.
 
 use tenterhook::prelude::*;
 use tenterhook::toy::{Toy, ToyData};

@@ -1,4 +1,4 @@
-//! Clipping: what it does, and what `on_gradient_clip` and `on_step_end` tell of it.
+//! Clipping: its effect, and the norms that `on_gradient_clip` and `on_step_end` report.
 
 use tenterhook::settings::ClipAlgorithm;
 use tenterhook::toy::Toy;
@@ -18,7 +18,7 @@ struct Clip {
     largest: f32,
 }
 
-/// What a clipping hook sees in every step.
+/// The clipping that a hook sees in every step.
 fn watch(trainer: &mut Trainer) -> SharedVec<Clip> {
     let (norms, clips) = (SharedVec::new(), SharedVec::new());
     let (norm, seen) = (norms.clone(), clips.clone());

@@ -1,4 +1,4 @@
-//! Limits by wall time, with a clock that a test turns.
+//! Limits by wall time, with a clock that the test sets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use tenterhook::{Clock, Outcome, Settings, TimeSpan, Trainer, closure};
 use crate::call_log::SharedVec;
 use crate::lab::{data, epochs, trainer};
 
-/// Seconds, turned by whoever holds a copy.
+/// A clock in seconds. All clones share the time.
 #[derive(Clone)]
 pub struct Hand(Arc<AtomicU64>);
 
@@ -90,7 +90,7 @@ fn hooks_see_the_time_of_the_trainers_clock() {
     trainer.add_hook(closure::on_step_end("elapsed", move |cx| elapsed.push(cx.elapsed()))).unwrap();
     trainer.add_hook(closure::on_after_forward("forward", move |cx| forward.push(cx.duration))).unwrap();
     trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
-    // The hook that turns the clock comes after the step it would be part of.
+    // The hook that advances the clock runs after the duration of the step is measured.
     let expected = [0, 3610, 0, 3620].map(Duration::from_secs);
     assert_eq!(seen.take(), expected);
 }

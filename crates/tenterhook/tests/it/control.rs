@@ -1,4 +1,4 @@
-//! What controllers decide, and what the loop makes of it.
+//! Decisions of controllers, and their effect on the loop.
 
 use tenterhook::settings::BatchLimit;
 use tenterhook::toy::Toy;
@@ -132,7 +132,7 @@ fn the_module_can_stop_and_end_an_epoch_too() {
     assert_eq!((report.progress.step, report.progress.epochs_done), (5, 2));
 }
 
-/// Batches trained on in each of two epochs of four, when this is said in the first.
+/// The number of batches trained on in each of two epochs of four batches, with these hooks.
 fn trained(add: impl FnOnce(&mut Trainer)) -> Vec<u64> {
     let mut trainer = trainer(epochs(2));
     let seen = SharedVec::new();
@@ -246,7 +246,7 @@ fn a_save_is_carried_out_when_the_batch_has_reached_all_hooks() {
     assert!(directory.path().join("epoch=0-step=2/state.json").is_file());
 }
 
-/// The rates that the updates of five steps used, when this is decided.
+/// The learning rates of the updates in five steps, with these hooks.
 fn rates(optimizers: usize, add: impl FnOnce(&mut Trainer)) -> Vec<(f64, f64)> {
     let mut trainer = trainer(epochs(1));
     add(&mut trainer);
@@ -326,7 +326,7 @@ fn a_rate_set_just_before_the_update_is_the_one_it_uses_and_shows() {
     assert_eq!(bits(&toy), bits(&Toy::default()));
 }
 
-/// Who decided what, of the notices.
+/// The decisions in the notices, with their hooks.
 fn decisions(notices: &[RunNotice]) -> Vec<(&str, &Flow)> {
     let decided = notices.iter().filter_map(|notice| match notice {
         RunNotice::Decided { decided, .. } => Some((decided.hook.as_str(), decided.decision.flow())),

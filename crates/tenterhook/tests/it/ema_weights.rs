@@ -20,7 +20,7 @@ fn averaging() -> EmaWeights {
     EmaWeights::new(EmaWeightsOptions { decay: 0.5, warmup: false, ..EmaWeightsOptions::default() }).unwrap()
 }
 
-/// Adds a hook that notes the parameters after each step, and those that each validation works with.
+/// Adds hooks that record the parameters after each step and those of each validation.
 fn watch(trainer: &mut Trainer) -> (SharedVec<Vec<f32>>, SharedVec<Vec<f32>>) {
     let values =
         |tensors: &tenterhook::Tensors<'_>| tensors.iter().flat_map(|tensor| tensor.to_vec()).collect();

@@ -1,5 +1,5 @@
-//! A failure that comes often is told once, written down every time and counted at the end; in debug, the first of
-//! its kind has a backtrace.
+//! A repeated failure is reported once, recorded every time and counted at the end. With `debug`, the first
+//! of its kind has a backtrace.
 
 use serde_json::Value;
 use tenterhook::toy::Toy;
@@ -28,7 +28,7 @@ impl Observer for Failing {
     }
 }
 
-/// A trainer with that hook, and what it tells.
+/// A trainer with that hook, and its notices.
 fn failing(
     settings: Settings,
     policy: Policy,

@@ -1,4 +1,5 @@
-//! Something fails: everybody is told once and torn down once, in order, whatever else fails on the way.
+//! After a failure, all receivers get `on_exception` once and `teardown` once, in order, even after further
+//! failures.
 
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::module::{Interval, SchedulerPlan};
@@ -20,8 +21,8 @@ enum Entry {
     Validate,
 }
 
-/// Two hooks, module, data and strategy, all recorded; a checkpoint, schedulers and clipping, so that
-/// every place there is gets its turn.
+/// Recorded hooks, module, data and strategy, with checkpoints, schedulers and clipping, so that every method
+/// is called.
 struct Bench {
     call_log: CallLog,
     trainer: Trainer,
@@ -79,7 +80,7 @@ fn origin(source: &str) -> Origin {
     }
 }
 
-/// Every place of every source that an undisturbed run comes to, once.
+/// Every source and place of a run without failures, once.
 fn places(entry: Entry) -> Vec<(String, &'static str)> {
     let mut bench = Bench::new();
     bench.run(entry).unwrap();
@@ -89,7 +90,7 @@ fn places(entry: Entry) -> Vec<(String, &'static str)> {
     places
 }
 
-/// Whoever fails, wherever and however: this holds.
+/// Checks the clean-up after a failure of this source at this place.
 fn check(entry: Entry, source: &str, place: &'static str, panics: bool) {
     let case = format!("{entry:?}: {source} {} in {place}", if panics { "panics" } else { "fails" });
     let mut bench = Bench::new();
@@ -99,7 +100,7 @@ fn check(entry: Entry, source: &str, place: &'static str, panics: bool) {
         bench.call_log.fails_at(source, place);
     }
     let (failure, later, report) = bench.fails(entry);
-    // A snapshot is made of both.
+    // The default snapshot calls both methods.
     let told = if ["weights", "optimizer_state"].contains(&place) { "snapshot" } else { place };
     assert_eq!((&failure.origin, failure.place, failure.panicked), (&origin(source), told, panics), "{case}");
     assert!(failure.to_string().contains(place), "{case}: {failure}");
@@ -196,7 +197,7 @@ fn a_failing_teardown_continues_with_the_rest() {
 fn no_hook_is_skipped_when_another_is_removed_in_a_failing_teardown() {
     let mut bench = Bench::with_policy(Policy::WARN);
     bench.trainer.add_hook(Recorder::new("c", &bench.call_log)).unwrap();
-    // The first is disabled for its panic; that takes effect only when the teardown has reached everyone.
+    // The panic disables the first hook, which takes effect only after the teardown of all receivers.
     bench.call_log.panics_at("hook:a", "teardown");
     bench.call_log.fails_at("hook:b", "teardown");
     let (failure, later, _) = bench.fails(Entry::Fit);
@@ -254,7 +255,8 @@ fn a_status_goes_from_starting_over_training_to_completed() {
     }
 }
 
-/// The notices about contained failures, and how often hook `a` came to the end of a step.
+/// For each notice of a contained failure, whether it disabled the hook, and the number of `on_step_end`
+/// calls of hook `a`.
 fn contained(policy: Policy, panics: bool) -> (Vec<bool>, usize) {
     let mut bench = Bench::with_policy(policy);
     if panics {
@@ -384,7 +386,7 @@ fn decisions_of_an_event_that_failed_do_not_outlive_the_run() {
     assert_eq!((report.outcome, report.progress.step), (Outcome::Completed, 3));
 }
 
-/// Panics when the call is over, or on a thread of its own in training.
+/// Panics after the call, or on another thread during training.
 struct Ends {
     elsewhere: bool,
     seen: SharedVec<u64>,

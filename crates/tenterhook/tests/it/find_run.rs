@@ -273,7 +273,7 @@ fn a_skipped_checkpoint_is_set_aside_in_every_directory_in_which_the_run_keeps_s
     drop(first);
     let near = latest(root.path()).join("checkpoints");
     let [one, two] = ["epoch=0-step=1", "epoch=0-step=2"];
-    // What is not the run's own stays.
+    // Checkpoints of other runs are left alone.
     let foreign = elsewhere.join("foreign");
     fs::create_dir(&foreign).unwrap();
     fs::copy(elsewhere.join(one).join("manifest.json"), foreign.join("manifest.json")).unwrap();
@@ -369,7 +369,7 @@ fn what_is_found_is_locked_so_that_of_two_resumes_one_is_refused_before_it_has_a
     assert!(find(&runs, "auto", None).unwrap().lock.is_some());
 }
 
-/// Every file below a directory, with what is in it.
+/// Every file below a directory, with its content.
 fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut all = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {

@@ -53,7 +53,7 @@ fn saving(root: &Path, dirpath: Option<&Path>, to: i64) -> Trainer {
     trainer
 }
 
-/// Changes the state of a checkpoint, and its manifest so that it is whole.
+/// Changes the state of a checkpoint, and updates its manifest.
 pub fn forge(checkpoint: &Path, change: impl FnOnce(&mut Value)) {
     let hash = |bytes: &[u8]| blake3::hash(bytes).to_hex().to_string();
     let mut state: Value = serde_json::from_slice(&fs::read(checkpoint.join("state.json")).unwrap()).unwrap();
@@ -71,7 +71,7 @@ pub fn forge(checkpoint: &Path, change: impl FnOnce(&mut Value)) {
     fs::write(checkpoint.join("manifest.json"), own(&hash(own(&zeros).as_bytes()))).unwrap();
 }
 
-/// A checkpoint of one epoch, in a directory of its own.
+/// A checkpoint of one epoch, in a new directory.
 fn checkpoint() -> (tempfile::TempDir, PathBuf) {
     let root = tempfile::tempdir().unwrap();
     saving(root.path(), None, 1).fit(&mut Toy::default(), &mut data(2, 0)).unwrap();

@@ -1,4 +1,4 @@
-//! The gradient monitor in a real run: what lands on which step, and what it costs in between.
+//! The gradient monitor in a real run: its values at each step, and its cost between them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn names(of: &Value) -> Vec<&str> {
     of.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-/// What the monitor logged, by step.
+/// The names of the monitor's metrics, by step.
 fn logged(root: &Path) -> BTreeMap<u64, Vec<String>> {
     let mut logged = BTreeMap::new();
     for line in lines(root, "metrics.jsonl") {

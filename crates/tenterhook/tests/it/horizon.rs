@@ -1,4 +1,4 @@
-//! How long training will be is known when the optimizers are made.
+//! The length of training is known when the optimizers are created.
 
 use tenterhook::Settings;
 use tenterhook::module::Horizon;
@@ -8,7 +8,7 @@ use tenterhook::toy::Toy;
 use crate::call_log::CallLog;
 use crate::lab::{Lab, LabData, data, epochs, trainer};
 
-/// What the module is told in a fit on seven batches, and what was called.
+/// The horizon that the module receives in a fit on seven batches, and the calls.
 fn told(settings: Settings, manual: bool) -> (Horizon, CallLog) {
     let call_log = CallLog::default();
     let mut lab = Lab::new(Toy::default(), &call_log);

@@ -1,4 +1,4 @@
-//! Losses stay lazy: who reads them, and when `train/loss` is logged.
+//! Losses are lazy: when they are read, and when `train/loss` is logged.
 
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, EarlyStopping, EarlyStoppingOptions};
 use tenterhook::{HookResult, Observer, Settings, StepEnd, TrainBatchEnd, Trainer, closure, hook};
@@ -11,7 +11,7 @@ fn six() -> Vec<Points> {
     vec![points(&[(1.0, 1.0)]); 6]
 }
 
-/// `train/loss` after every batch of one epoch of six, and how often a loss was read by then.
+/// `train/loss` after every batch of one epoch of six batches, and the module, which counts loss reads.
 fn logged(mut trainer: Trainer) -> (Vec<Option<f64>>, Line) {
     let seen = SharedVec::new();
     let metrics = seen.clone();

@@ -1,4 +1,4 @@
-//! The guard against NaN in real training.
+//! The hook `nan_guard` in real training.
 
 use std::path::Path;
 use std::process::Command;
@@ -201,7 +201,7 @@ fn raising_fails_the_run_with_good_weights_and_a_dump_that_reads_back() {
     assert!(said(&report).iter().any(|text| text.contains("safetensors.numpy.load_file(")));
 }
 
-/// A Python that has `safetensors` and `numpy`; CI installs one and names it.
+/// A Python with `safetensors` and `numpy`, which CI installs.
 pub fn python() -> Option<String> {
     let python = std::env::var("TENTERHOOK_PYTHON").unwrap_or_else(|_| "python3".into());
     let has_it = Command::new(&python).args(["-c", "import safetensors.numpy"]).output();

@@ -1,4 +1,4 @@
-//! What a verification claims: of whom, from what it has seen, and only after a second look.
+//! A verification reports only on exercised hooks, and only confirmed results.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,11 +13,11 @@ use crate::call_log::CallLog;
 use crate::lab::{Lab, data, epochs, trainer};
 use crate::verify_neutral::{Engine, causes, innocent, intruder, lab, tested, training};
 
-/// A verification of two innocent observers in which these of the runs go another way at step 3.
+/// A verification of two neutral observers in which the runs with these numbers differ at step 3.
 fn tested_with_odd(odd: &[u64]) -> NeutralityReport {
     let made = AtomicU64::new(0);
     let report = neutral::verify(6, || {
-        // The first is made to see who is there.
+        // Number 0 is only built to list the hooks.
         let is_odd = odd.contains(&made.fetch_add(1, Ordering::Relaxed));
         let lab = Lab::new(Toy::default(), &CallLog::default()).with_step(move |lab, batch, cx| {
             let other = ToyBatch::of(vec![([5.0, 1.0], 1.0)]);
@@ -38,7 +38,7 @@ fn a_difference_that_shows_only_once_is_not_blamed_on_a_hook() {
         text.contains("the run with all observers differs when it is repeated, first at step 3"),
         "{text}"
     );
-    // Those with all observers are alike, but `a` alone differs just once.
+    // The runs with all observers are alike, but only one of the runs with `a` alone differs.
     let with_one = tested_with_odd(&[2, 4, 5]);
     let text = with_one.to_string();
     assert!(text.contains("the run with `a` alone differs when it is repeated"), "{text}");

@@ -1,4 +1,4 @@
-//! Failures in places and of kinds that nobody thinks of: none takes anybody along, none is lost.
+//! Unusual failures: each is reported, and none prevents the clean-up of other parts.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -24,7 +24,7 @@ fn policy(policy: Policy) -> Registration {
     Registration { policy: Some(policy), ..Registration::default() }
 }
 
-/// The third sample, behind the one that is fetched ahead to know which is the last, comes after a minute.
+/// The third sample takes a minute. It follows the one that is fetched ahead to detect the last batch.
 struct Stuck {
     never: Mutex<Receiver<()>>,
     came: &'static AtomicBool,
@@ -97,7 +97,7 @@ fn what_was_contained_in_the_event_that_ends_the_run_came_before_its_end() {
     assert_eq!(call_log.sources("teardown"), ["hook:first", "hook:panics", "hook:last"]);
 }
 
-/// An error that panics when it is shown.
+/// An error that panics when it is formatted.
 struct Unspeakable;
 
 impl fmt::Display for Unspeakable {
@@ -144,7 +144,7 @@ fn an_error_that_cannot_be_shown_is_one_like_the_others() {
     }
 }
 
-/// Has an end of its own, which may go wrong in more than one way.
+/// A hook that panics at one of several places at its end.
 struct Leaves {
     seen: SharedVec<&'static str>,
     at: &'static str,

@@ -73,7 +73,7 @@ fn two_optimizers_over_all_parameters_learn_what_one_learns() {
     assert_eq!(fit(1), fit(2));
 }
 
-/// Steps both optimizers itself, the first one on its own loss and then the second.
+/// A module that steps both optimizers itself, each with its own loss.
 fn manual(call_log: &CallLog) -> Lab {
     Lab::new(Toy::new(2), call_log).manual().with_step(|lab, batch, cx| {
         for optimizer in 0..2 {

@@ -1,4 +1,4 @@
-//! Hooks on a loop of one's own: events in, a verdict out.
+//! Hooks on a custom training loop: it emits events and gets a verdict.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What hooks pass on: the lines of metrics they are given, who still finishes, and what the end says of it.
+//! Hooks that export metrics: the lines that they receive, their `finish`, and the report at the end.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ fn settings() -> Settings {
     Settings { max_epochs: Some(2), log_every_n_steps: 1, num_sanity_val_steps: 1, ..Settings::default() }
 }
 
-/// A line: step, epoch, loop, whether it is an epoch's, and its numbers.
+/// A line: step, epoch, phase, whether it ends an epoch, and its metrics.
 type Line = (u64, u64, Phase, bool, BTreeMap<String, f64>);
 
 #[derive(Clone, Default)]
@@ -58,7 +58,7 @@ fn what_is_logged_is_delivered_as_it_is_written_down() {
             (line["step"].as_u64().unwrap(), line["epoch"].as_u64().unwrap(), stage, epoch_end, metrics)
         })
         .collect();
-    // Three batches, a validation and an epoch's end, twice.
+    // Three batches, a validation and the end of the epoch, twice.
     assert_eq!(written.len(), 10);
     assert_eq!(lines.seen(), written);
 }
@@ -95,7 +95,7 @@ fn a_cadence_counts_the_lines_of_batches_and_lets_those_of_epochs_pass() {
     );
 }
 
-/// Fails where it is told to, and tells how often it finished.
+/// Fails at given places, and counts how often it finished.
 #[derive(Clone)]
 struct Sends {
     policy: Policy,

@@ -1,4 +1,4 @@
-//! Forward hooks see what the module names, where it arises.
+//! Forward hooks receive the activations that the module names, as soon as they are computed.
 
 use std::fmt::Display;
 
@@ -12,7 +12,7 @@ use crate::call_log::{CallLog, SharedVec};
 use crate::lab::{Lab, bits, data, epochs, trainer};
 use crate::line::{Batches, Line, points};
 
-/// Sees the points of a pattern, and may fail at them.
+/// A forward hook for the points of a pattern, which may fail.
 pub struct Points {
     seen: SharedVec<(Phase, u64, Vec<f32>)>,
     pub names: SharedVec<String>,

@@ -41,7 +41,7 @@ fn the_rate_of_a_step_is_the_one_that_its_update_used() {
         .add_hook(closure::on_step_end("check", move |cx| {
             assert_eq!(cx.metrics().get("lr/sgd"), Some(cx.lr));
             seen.push((cx.step, 0, cx.lr));
-            // What a hook changes shows at the next step.
+            // A changed learning rate takes effect at the next step.
             if cx.step == 2 { Decision::scale_lr(0.5) } else { Decision::CONTINUE }
         }))
         .unwrap();
@@ -69,7 +69,7 @@ fn a_plateau_is_said_once_and_logged_at_the_end_of_every_epoch() {
     let mut trainer = recorded(root.path(), epochs(5));
     let options = PlateauDetectorOptions { window: 3, ..PlateauDetectorOptions::default() };
     trainer.add_hook(PlateauDetector::new(options).unwrap()).unwrap();
-    // Without a learning rate nothing moves.
+    // With a learning rate of 0, the loss is constant.
     let report = trainer.fit(&mut Toy::default().with_lr(0.0), &mut data(2, 0)).unwrap();
     let flags: Vec<_> = metric_lines(root.path(), "plateau/train/loss")
         .into_iter()

@@ -1,4 +1,4 @@
-//! Runs read back: whole ones, killed ones, damaged ones, and how one is named.
+//! Reading complete, killed and damaged runs, and finding runs by name.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use tenterhook::{Decision, Operand, Settings, closure};
 use crate::lab::{data, epochs};
 use crate::run_directory::{latest, recorded};
 
-/// A small training that was decided about, failed in a hook, toggled one, and saved checkpoints.
+/// A small training with a decision, a failing hook that is disabled, and checkpoints.
 fn trained(root: &Path) -> PathBuf {
     let mut trainer = recorded(root, Settings { log_every_n_steps: 2, seed: 5, ..epochs(2) });
     trainer.add_hook(closure::on_step_end("slower", |_| Decision::scale_lr(0.5))).unwrap();
@@ -23,7 +23,7 @@ fn trained(root: &Path) -> PathBuf {
     latest(root)
 }
 
-/// A run directory of this name, begun at this second, whose `run.json` also holds this.
+/// A run directory with this name and start, and with these fields in `run.json`.
 fn made(runs: &Path, name: &str, second: u32, more: &serde_json::Value) -> PathBuf {
     let mut record =
         json!({ "format": 1, "id": name, "created": format!("2026-01-01T00:00:{second:02}.000Z") });

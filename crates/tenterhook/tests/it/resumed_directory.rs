@@ -102,7 +102,7 @@ fn journal(root: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Two lines, a checkpoint, two lines, and no end; the positions of the checkpoint.
+/// A killed run with two lines, a checkpoint, and two more lines; returns the positions of the checkpoint.
 fn killed(root: &Path) -> (PathBuf, Vec<FilePosition>) {
     let mut recorder = RunDirectory::new(planned(root, false));
     begin(&mut recorder, 0, None, &[]).unwrap();
@@ -128,7 +128,7 @@ fn a_run_that_is_to_be_tested_is_under_way_until_it_is() {
         (Some(Outcome::default()), "stopped", false),
         (Some(interrupted), "interrupted", true),
         (Some(failed), "failed", true),
-        // It did not begin, but nobody killed the process.
+        // The test did not begin, but the process was not killed.
         (None, "failed", true),
     ];
     for (tested, status, untested) in cases {
@@ -300,7 +300,7 @@ fn the_checkpoint_of_another_run_is_refused_and_nothing_is_cut() {
     assert_eq!(steps(root.path()), [1, 2, 3, 4]);
     assert_eq!(run_json(&directory(root.path()))["parts"].as_array().unwrap().len(), 1);
     drop(recorder);
-    // One that the run itself has put elsewhere is its own.
+    // A checkpoint that the run itself has saved elsewhere belongs to it.
     let mut recorder = RunDirectory::new(planned(root.path(), true));
     begin(&mut recorder, 0, None, &[]).unwrap();
     log(&mut recorder, 1);

@@ -1,4 +1,4 @@
-//! Hooks that come, go and change while training runs.
+//! Hooks that are added, removed, enabled and disabled during training.
 
 use tenterhook::toy::Toy;
 use tenterhook::{
@@ -9,7 +9,7 @@ use tenterhook::{
 use crate::call_log::{CallLog, Recorder, SharedVec};
 use crate::lab::{bits, data, epochs, trainer};
 
-/// A controller that does this at the end of one step.
+/// Adds a controller that does this at the end of one step.
 fn at_step(trainer: &mut Trainer, step: u64, act: impl Fn(&StepEnd<'_>) + Send + 'static) {
     trainer
         .add_hook(closure::on_step_end(format!("at_{step}"), move |cx| {

@@ -1,4 +1,4 @@
-//! The run directory: when it is made, what it says, and what cannot be written.
+//! The run directory: its creation, its files, and write errors.
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ pub fn run_json(directory: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(directory.join("run.json")).unwrap()).unwrap()
 }
 
-/// The directory, where `latest` points.
+/// The run directory that `latest` links to.
 pub fn latest(root: &Path) -> PathBuf {
     let runs = root.join("runs");
     runs.join(std::fs::read_link(runs.join("latest")).unwrap())
@@ -239,7 +239,7 @@ fn a_directory_that_cannot_be_made_ends_the_run_before_its_first_step() {
     assert_eq!(report.progress.step, 0);
 }
 
-/// Writes nothing, and says so every time.
+/// A recorder that always fails.
 struct FullDisk;
 
 impl Recorder for FullDisk {
@@ -292,7 +292,7 @@ fn a_run_that_is_written_down_computes_the_same_as_one_that_is_not() {
     assert_eq!(bits(&written), bits(&not));
 }
 
-/// The introductions that a plain trainer tells in one training.
+/// The id of the run, and the headers that a plain trainer reports in one training.
 fn introductions(make: impl Fn(Trainer) -> Trainer, settings: Settings) -> (String, Vec<String>) {
     let (sender, told) = std::sync::mpsc::channel();
     let mut trainer = make(Trainer::new(settings).unwrap()).with_notices(move |notice| {

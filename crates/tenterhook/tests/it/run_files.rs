@@ -73,7 +73,7 @@ fn values_that_hooks_and_module_log_in_one_event_share_a_line() {
         line(1, 0, "train", &batch),
         line(1, 0, "validate", &["judged", "val/loss"]),
         line(1, 0, "train", &["by_module_at_epoch_end", "train/loss"]),
-        // After the last epoch the next one would be number 1.
+        // After the last epoch, the number is that of the next one.
         line(1, 1, "train", &["at_the_end"]),
     ];
     assert_eq!(metrics(root.path()), expected);

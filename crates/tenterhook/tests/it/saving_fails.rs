@@ -24,7 +24,7 @@ fn saving(options: CheckpointOptions) -> Checkpoint {
     Checkpoint::new(options).expect("options that fit")
 }
 
-/// Puts a file in the place of the directory, so that even root cannot write there.
+/// Replaces the directory by a file, so that even root cannot write there.
 fn block(root: &Path) {
     fs::rename(root, root.with_extension("away")).unwrap();
     fs::write(root, "").unwrap();
@@ -35,7 +35,7 @@ fn unblock(root: &Path) {
     fs::rename(root.with_extension("away"), root).unwrap();
 }
 
-/// Three epochs of two steps; what the second saves cannot be written. What there was in between is returned, too.
+/// Three epochs of two steps, where the save of the second fails. Also returns the checkpoints between the epochs.
 fn second_fails(root: &Path, settings: Settings) -> (Result<Report, RunError>, Vec<Vec<String>>) {
     let mut trainer = trainer(settings).with_checkpoints_in(root);
     let (place, seen) = (root.to_owned(), SharedVec::new());
@@ -162,7 +162,7 @@ fn removals_and_links_that_a_kill_prevented_are_finished_by_the_resume() {
     trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
     drop(trainer);
     assert_eq!(names(&checkpoints), ["epoch=2-step=6"]);
-    // As if it had been killed right after the rename.
+    // As if the process had been killed right after the rename.
     copy(&root.path().join("kept"), &checkpoints.join("epoch=1-step=4"));
     fs::remove_file(checkpoints.join("latest")).unwrap();
     std::os::unix::fs::symlink("epoch=1-step=4", checkpoints.join("latest")).unwrap();

@@ -29,7 +29,7 @@ fn noise(options: GradientNoiseOptions) -> AnyHook {
     GradientNoise::new(options).unwrap().into()
 }
 
-/// Two epochs of four steps with these hooks, to the bit.
+/// The bits of the weights after two epochs of four steps with these hooks.
 fn fitted(toy: Toy, hooks: impl IntoIterator<Item = AnyHook>) -> Vec<u32> {
     let mut trainer = trainer(epochs(2));
     for hook in hooks {
@@ -85,7 +85,7 @@ fn hooks_change_gradients_in_the_order_in_which_they_were_registered() {
         trainer.fit(&mut toy, &mut data(4, 0)).unwrap();
         toy.param("weight").iter().chain(toy.param("bias")).map(|value| value * value).sum::<f32>().sqrt()
     };
-    // It begins at zero, and a step is a tenth of the gradient.
+    // The weight starts at zero, and a step is a tenth of the gradient.
     assert!((moved([scale(4.0), clip(0.1)]) - 0.01).abs() < 1e-6);
     assert!((moved([clip(0.1), scale(4.0)]) - 0.04).abs() < 1e-6);
 }
@@ -112,7 +112,8 @@ fn frozen_parameters_stay_to_the_bit_from_the_first_to_the_last_of_the_steps() {
     }
 }
 
-/// Three epochs of four steps with noise, from the beginning or from a checkpoint.
+/// The bits of the weights after three epochs of four steps with noise, from the beginning or from a
+/// checkpoint.
 fn noisy(root: &Path, from: Option<&Path>, others: bool) -> Vec<u32> {
     let mut trainer = trainer(epochs(3)).with_checkpoints_in(root);
     if let Some(from) = from {
@@ -173,7 +174,7 @@ impl Ran {
     }
 }
 
-/// Trains the toy for four steps, as a configuration with these hooks says.
+/// Trains the toy for four steps by a configuration with these hooks.
 fn configured(optimizers: usize, hooks: &str) -> Ran {
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("train.toml");

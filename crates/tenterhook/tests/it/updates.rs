@@ -1,4 +1,4 @@
-//! Update hooks change what the optimizer uses.
+//! Update hooks change the gradients that the optimizer uses.
 
 use tenterhook::toy::Toy;
 use tenterhook::{
@@ -137,7 +137,7 @@ impl UpdateHook for Noting {
     }
 }
 
-/// What happens around the updates, in order.
+/// The calls around the updates, in order.
 fn around_updates(call_log: &CallLog) -> Vec<&'static str> {
     let of_interest = |place: &&str| {
         let shown = ["on_after_backward", "on_before_optimizer_step", "on_gradient_clip", "clip_gradients"];
@@ -208,7 +208,7 @@ fn a_module_that_steps_its_optimizers_itself_has_them_too() {
     assert_eq!(seen.unwrap(), [(1, 0), (1, 1)], "of the optimizer that stepped");
 }
 
-/// Spoils the gradients and panics.
+/// Sets the gradients to NaN and panics.
 struct Panicking;
 
 #[hook]

@@ -1,4 +1,4 @@
-//! Observers that reach past the interface are caught and named; all others are found neutral.
+//! Observers that bypass the interface are detected and named; all others are reported as neutral.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use tenterhook::{
 use crate::call_log::CallLog;
 use crate::lab::{Lab, data, epochs, trainer};
 
-/// The generator of an engine: one for all, seeded before each step, as flex has it.
+/// The random generator of an engine: global, and seeded before each step, as in `burn-flex`.
 #[derive(Clone, Default)]
 pub(crate) struct Engine(Arc<AtomicU64>);
 
@@ -46,7 +46,7 @@ pub(crate) fn lab(engine: &Engine) -> Lab {
 
 pub(crate) type Hooks = fn(&Engine) -> Vec<AnyHook>;
 
-/// Ten epochs of four steps under these hooks.
+/// A training with four steps per epoch and these hooks.
 pub(crate) fn training(settings: &Settings, hooks: Hooks) -> Result<(Trainer, Lab, ToyData), BoxError> {
     let engine = Engine::default();
     let trainer = trainer(settings.clone()).with_hooks(hooks(&engine))?;
@@ -140,7 +140,7 @@ fn a_program_that_does_not_do_the_same_twice_is_not_blamed_on_a_hook() {
     let report = neutral::verify(10, || {
         let run = runs.fetch_add(1, Ordering::Relaxed);
         let lab = Lab::new(Toy::default(), &CallLog::default()).with_step(move |lab, batch, cx| {
-            // From the third step on, every run goes its own way.
+            // From the third step on, every run is different.
             let odd = if cx.progress().step >= 2 { run as f32 } else { 0.0 };
             let batch = if odd > 0.0 { &ToyBatch::of(vec![([odd, 1.0], 1.0)]) } else { batch };
             Ok(StepOutput::Loss(lab.toy.loss(batch)))
@@ -179,7 +179,7 @@ fn different_weights_at_the_beginning_are_a_difference_at_step_0() {
 #[test]
 fn a_run_that_ends_earlier_because_of_an_observer_differs() {
     let make = || {
-        // The observer reaches a controller by a way that nobody declares.
+        // The observer influences a controller by an undeclared path.
         let flag = Arc::new(AtomicU64::new(0));
         let raise = Arc::clone(&flag);
         let raises = closure::on_step_end("raises", move |cx| raise.store(cx.step, Ordering::Relaxed));
@@ -187,7 +187,7 @@ fn a_run_that_ends_earlier_because_of_an_observer_differs() {
             let told = flag.load(Ordering::Relaxed) >= 5;
             if told { Decision::stop("it was told to") } else { Decision::CONTINUE }
         });
-        // What it reads is missing in the runs without the other, and the plan must not refuse those.
+        // The runs without `raises` lack the value that `reads` reads, and the plan must not refuse them.
         let reads = closure::on_step_end("reads", |_| ()).reads("raised");
         let hooks: [AnyHook; 3] = [reads.into(), raises.writes("raised").into(), stops.into()];
         Ok((trainer(epochs(10)).with_hooks(hooks)?, Toy::default(), data(4, 1)))
@@ -223,7 +223,7 @@ fn an_observer_that_a_controller_reads_from_is_not_tested_and_stays() {
     assert_eq!(spared, [("smooth", &read_by("halves", "smooth")), ("norms", &read_by("smooth", "norm"))]);
 }
 
-/// Makes gradients smaller by what an observer has logged.
+/// Scales gradients by a metric that an observer has logged.
 struct Damps;
 
 #[hook]

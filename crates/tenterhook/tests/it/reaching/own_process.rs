@@ -1,5 +1,5 @@
-//! A process of its own, with the address in its environment, as users have it: nothing of it is printed or written, also
-//! where things go wrong.
+//! A child process with the webhook's address in its environment: the address is never printed or written,
+//! even after errors.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ use crate::loopback::{Answer, Server};
 
 const CHILD: &str = "TENTERHOOK_REACHING_CHILD";
 
-/// What the process does: trains by the configuration in the directory that the variable names.
+/// The child process: trains by the configuration in the directory of the environment variable.
 #[test]
 fn in_the_process() {
     let Ok(root) = std::env::var(CHILD) else { return };

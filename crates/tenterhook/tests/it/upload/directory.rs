@@ -8,7 +8,7 @@ use super::job::{End, ID, Job};
 use super::{assert_same, files, whole};
 use crate::lab::{data, epochs, trainer};
 
-/// A place, and options that lead there.
+/// A training that uploads to another directory.
 fn job(root: &tempfile::TempDir) -> Job {
     let to = root.path().join("backup");
     let mut job = Job::new(root.path(), Some(format!("to = \"{}\"", to.display())));
@@ -69,7 +69,7 @@ fn only_the_best_are_uploaded_where_nothing_else_is_wanted() {
     let root = tempfile::tempdir().unwrap();
     let mut job = job(&root);
     job.hook = job.hook.map(|hook| format!("{hook}\nonly = \"best\""));
-    // The toy's validation gets worse.
+    // The validation loss of the toy increases, so only the first checkpoint is a best one.
     job.checkpoint = "monitor = \"val/loss\"\nsave_top_k = -1".into();
     job.run();
     assert_eq!(whole(&files(&job.checkpoints())).len(), 3);
@@ -80,7 +80,7 @@ fn only_the_best_are_uploaded_where_nothing_else_is_wanted() {
 fn where_nothing_can_be_written_there_is_no_manifest_and_training_is_the_same() {
     let root = tempfile::tempdir().unwrap();
     let job = job(&root);
-    // A directory that stands where a file is to go, in one of the three.
+    // In one of the three uploads, a directory is in the place of a file.
     let in_the_way = root.path().join("backup").join(ID).join("epoch=1-step=4/weights.safetensors/x");
     fs::create_dir_all(in_the_way).unwrap();
     let ended = job.run();
@@ -96,7 +96,8 @@ fn where_nothing_can_be_written_there_is_no_manifest_and_training_is_the_same() 
 fn one_that_is_removed_before_its_turn_is_no_failure() {
     let root = tempfile::tempdir().unwrap();
     let mut job = job(&root);
-    // Only the newest stays, and each is announced when the next has replaced it already or not, as it comes.
+    // Only the newest checkpoint is kept, and an upload may start before or after the next save has replaced
+    // its checkpoint.
     job.checkpoint = "every_n_train_steps = 1".into();
     let ended = job.run();
     let sink = ended.sink();
@@ -114,7 +115,7 @@ fn one_that_is_removed_before_its_turn_is_no_failure() {
 #[test]
 fn what_was_not_uploaded_before_is_when_the_run_goes_on() {
     let root = tempfile::tempdir().unwrap();
-    // As one that was killed before it could.
+    // As if the process had been killed before its uploads.
     let first = Job { hook: None, epochs: 2, ..job(&root) };
     first.run();
     let job = Job { resume: true, ..job(&root) };

@@ -1,4 +1,4 @@
-//! Uploads to a real S3 server, with and without somebody who disturbs.
+//! Uploads to a real S3 server, directly or through a faulty proxy.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -27,7 +27,7 @@ impl Place {
         self.job.run_with(&[("AWS_ENDPOINT_URL", &format!("http://127.0.0.1:{port}"))])
     }
 
-    /// What is in the bucket, by its path below the run.
+    /// The objects in the bucket, by their path below the run.
     fn there(&self) -> BTreeMap<String, Vec<u8>> {
         let below = format!("some/where/{ID}/");
         let name = |key: &str| key.strip_prefix(&below).expect("nothing is elsewhere").to_owned();
@@ -172,7 +172,7 @@ fn where_nobody_listens_training_goes_on_and_the_failure_names_the_way_out() {
     assert!(said.contains("check AWS_ENDPOINT_URL"), "{said}");
     assert_eq!((ended.sink().delivered, ended.sink().failed), (0, 3));
 
-    // The next part of the run brings what is missing, with what comes new.
+    // The resumed run uploads the missing checkpoints and the new ones.
     let again = Place { job: Job { resume: true, epochs: 4, ..place.job.clone() }, ..place };
     again.train(moto.port);
     let here = files(&again.job.checkpoints());
@@ -193,7 +193,7 @@ fn a_bucket_that_is_not_there_is_told_with_what_to_do() {
 
 #[test]
 fn credentials_that_are_refused_are_told_and_not_shown() {
-    // The first thing that is asked is allowed, which makes the bucket.
+    // Only the first request is allowed, which creates the bucket.
     let Some(moto) = Moto::start(&[("INITIAL_NO_AUTH_ACTION_COUNT", "1")]) else { return };
     let place = Place::new(&moto, "");
     let ended = place.train(moto.port);
