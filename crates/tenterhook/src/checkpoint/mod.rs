@@ -3,10 +3,10 @@
 //! The training thread assembles a checkpoint (`saving.rs`) at one of the points from which a run can be resumed
 //! ([`ResumePoint`]), and the writer (`writer.rs`) makes it durable (`store/`) while training continues.
 //!
-//! - **Contents.** Besides weights, optimizers, schedules, hook states and random streams: the gradients of an open
-//!   accumulation window, the status of hooks, metrics that are not written yet, checkpoints that are not announced
-//!   yet, pending saves, and the lengths of the run's files. Configuration and fingerprints of data, program and
-//!   processor are in it, too.
+//! - **Contents.** Besides weights, optimizers, schedules, hook states and random streams: the gradients of
+//!   an open accumulation window, the status of hooks, metrics that are not written yet, checkpoints that are
+//!   not announced yet, pending saves, and the lengths of the run's files. It also has the configuration and
+//!   the fingerprints of data, program and processor.
 //! - **Store.** It writes to a hidden name, syncs, writes a manifest with a BLAKE3 hash per file, syncs, and
 //!   exchanges the names atomically. Then it updates `latest` and removes replaced checkpoints. All disk
 //!   operations go through the trait `Disk`, so that tests can simulate an error, a kill or a power cut at

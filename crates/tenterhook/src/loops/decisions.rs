@@ -151,7 +151,7 @@ impl<M: Module> Loop<M> {
     }
 
     /// Records a decision. Two kinds are too frequent for notices: swaps of weights are only written to
-    /// `events.jsonl`, and saves of checkpoint hooks have entries of their own there.
+    /// `events.jsonl`, and saves of checkpoint hooks have separate entries there.
     fn note_decision(&mut self, decided: &HookDecision) {
         let (flows, requests) = (decided.decision.flows(), decided.decision.requests());
         let only = |wanted: fn(&Request) -> bool| flows.is_empty() && requests.iter().all(wanted);

@@ -1,10 +1,10 @@
 //! The proof that observers are neutral: training with and without them, compared bit for bit.
 //!
 //! An observer cannot change training through its interface, but it can through the engine: for example by
-//! drawing from a random generator that the model draws from, too. [`verify`] trains once without the
-//! observers and once with all of them, and compares the loss, all parameters, the optimizers' state and
-//! their learning rates at every step, the metrics after each validation, and everything again at the end. It
-//! reports the first difference, its size, and the hooks that cause it.
+//! drawing from the model's random generator. [`verify`] trains once without the observers and once with all
+//! of them, and compares the loss, all parameters, the optimizers' state and their learning rates at every
+//! step, the metrics after each validation, and everything again at the end. It reports the first difference,
+//! its size, and the hooks that cause it.
 //!
 //! ```
 //! use tenterhook::toy::{Toy, ToyData};

@@ -265,7 +265,7 @@ impl RunRecord {
         (found.losses.is_some() || !found.items.is_empty()).then_some(found)
     }
 
-    /// At the end of the run. A run that ended too early differs, too.
+    /// Compares the end of the run. A run that ended too early also differs.
     pub(super) fn finish(&mut self) {
         let baseline = self.baseline.as_ref();
         let Some(last) = baseline.and_then(|baseline| baseline[ComparePoint::Step as usize].last()) else {

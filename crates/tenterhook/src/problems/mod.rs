@@ -1,7 +1,7 @@
 //! Problems of a configuration: where, what, and how to fix it.
 //!
 //! A [`Problem`] is made where it is found, and is data until it is rendered; no code parses its message.
-//! [`render::SourceMap`] knows where each key was written, and renders the text with its line and a mark
+//! [`render::SourceMap`] stores where each key was written, and renders the text with its line and a mark
 //! below the wrong part; [`masking`] decides which of the user's texts are shown.
 
 pub(crate) mod masking;

@@ -89,7 +89,8 @@ pub(super) fn set_latest(runs: &Path, id: &str) -> Result<()> {
     sync_parent(&latest)
 }
 
-/// Why an existing `latest` is not ours. Ours is a link to a run beside it, which may have been removed.
+/// Why an existing `latest` was not created by this program, which creates a link to a run beside it. The run
+/// may have been removed.
 fn not_ours(latest: &Path) -> Option<String> {
     if !latest.symlink_metadata().ok()?.is_symlink() {
         return Some("is not a link".to_owned());

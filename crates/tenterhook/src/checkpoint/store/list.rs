@@ -109,7 +109,7 @@ fn listed(root: &Path, found: Found) -> Option<ListedCheckpoint> {
     let Inspection { summary, problem } = found.inspect();
     // `open` verifies all files in order, so the first problem is reported.
     let problem = if found.unreadable.is_some() { problem } else { open(&found.path).err() };
-    // It was removed meanwhile.
+    // It was removed during the listing.
     if matches!(problem, Some(CheckpointError::Missing { .. })) {
         return None;
     }
@@ -282,8 +282,8 @@ fn kind(root: &Path, path: &Path) -> io::Result<Kind> {
     })
 }
 
-/// A dangling link of ours to a path outside of `root` counts as an unreadable checkpoint, as its disk may not be
-/// mounted. Below `root`, the checkpoint was removed.
+/// A dangling checkpoint link to a path outside of `root` counts as an unreadable checkpoint, because its
+/// disk may not be mounted. Below `root`, the checkpoint was removed.
 fn dangling(root: &Path, path: &Path) -> io::Result<Kind> {
     let is_ours = [LATEST, LAST].iter().any(|name| path.file_name().is_some_and(|found| found == *name));
     match fs::read_link(path) {

@@ -39,7 +39,7 @@ pub enum CheckpointError {
         /// The path.
         path: PathBuf,
     },
-    /// The path leads to something else.
+    /// The path is not a checkpoint.
     #[error("{} is not a checkpoint: it is no directory with a {STATE}", path.display())]
     NotACheckpoint {
         /// The path.
@@ -76,7 +76,7 @@ pub fn verify(path: &Path) -> Result<(), CheckpointError> {
 
 /// All problems of a checkpoint's files; empty if they are whole.
 pub(crate) fn problems(path: &Path) -> Vec<CheckpointError> {
-    // `verify` tries again if the checkpoint is replaced meanwhile.
+    // `verify` retries if the checkpoint is replaced during the check.
     if verify(path).is_ok() {
         return Vec::new();
     }
@@ -91,7 +91,7 @@ pub(crate) fn open(path: &Path) -> Result<VerifiedCheckpoint, CheckpointError> {
     retry_if_replaced(path, || VerifiedCheckpoint::at(path).and_then(|found| found.check().map(|()| found)))
 }
 
-/// Reads a checkpoint again if another process replaced it meanwhile, as the files may have come from both.
+/// Reads a checkpoint again if another process replaced it meanwhile, because the files may belong to both.
 pub(super) fn retry_if_replaced<T>(
     path: &Path,
     read: impl Fn() -> Result<T, CheckpointError>,

@@ -10,7 +10,7 @@ use super::open::{CheckpointError, VerifiedCheckpoint, retry_if_replaced};
 use super::{STATE, STATE_LIMIT};
 use tenterhook_files::read_bounded;
 
-/// What was found without reading tensors.
+/// The result of an inspection that reads no tensors.
 pub(super) struct Inspection {
     /// The summary, also of a damaged checkpoint where it can be parsed.
     pub(super) summary: Option<CheckpointSummary>,

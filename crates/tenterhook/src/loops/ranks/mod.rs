@@ -88,7 +88,7 @@ impl Ranks {
     }
 }
 
-/// What a rank tells the others when they agree on decisions.
+/// The message of a rank when the ranks agree on decisions.
 #[derive(Serialize, Deserialize)]
 struct DecisionMessage {
     decided: Vec<HookDecision>,

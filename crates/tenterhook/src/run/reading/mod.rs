@@ -64,7 +64,7 @@ pub enum ReadError {
         /// Its format.
         format: u64,
     },
-    /// The directory is no run of ours; another tool may have created it.
+    /// The directory is not a run of this program; another tool may have created it.
     #[error("{} is not a tenterhook run: it holds no run.json of ours", path.display())]
     NotARun {
         /// The directory.

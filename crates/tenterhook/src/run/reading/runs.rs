@@ -52,7 +52,7 @@ impl Runs {
             }
             match Run::read(&path) {
                 Ok(run) => runs.push(run),
-                // `NotFound`: the run was removed meanwhile.
+                // `NotFound`: the run was removed during the listing.
                 Err(ReadError::NotARun { .. }) => {}
                 Err(ReadError::Unreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => damaged.push((name, error)),

@@ -62,7 +62,7 @@ impl UpdateHook for Noise {
     }
 }
 
-/// How the toy is trained.
+/// The settings of a training of the toy.
 #[derive(Clone, Debug)]
 struct Training {
     optimizers: usize,
