@@ -299,7 +299,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn from_every_position_comes_the_rest_of_the_epoch(
+        fn seeking_to_any_position_gives_the_rest_of_the_epoch(
             batches in proptest::collection::vec(0u64..9, 1..4),
             kind in 0..KINDS,
             sized: bool,

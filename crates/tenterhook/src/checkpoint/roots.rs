@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_in_the_directory_of_a_hook_that_is_gone_means_nothing() {
+    fn a_path_in_the_directory_of_a_removed_hook_is_unknown() {
         let path = CheckpointPath { hook: Some("gone".into()), path: RelPath::new("a").expect("a name") };
         assert!(!roots().is_declared(&path));
         let error = roots().resolve(&path).expect_err("nothing is meant").to_string();

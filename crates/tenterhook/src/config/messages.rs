@@ -50,7 +50,7 @@ impl TableContext<'_> {
             ErrorKind::UnknownWord { word, known } => (kind.to_string(), suggestion(word, known)),
             ErrorKind::TwoNames(_) => (kind.to_string(), Some("keep only one of them".to_owned())),
             ErrorKind::WrongType { expected, .. } | ErrorKind::WrongValue { expected, .. } => {
-                (kind.to_string(), self.what_to_write(path, expected))
+                (kind.to_string(), self.value_fix(path, expected))
             }
             ErrorKind::Rejected { what, fix } => (what.clone(), fix.clone()),
         };
@@ -75,7 +75,7 @@ impl TableContext<'_> {
     }
 
     /// A valid value for the option at this path.
-    fn what_to_write(&self, path: &[String], expected: &str) -> Option<String> {
+    fn value_fix(&self, path: &[String], expected: &str) -> Option<String> {
         let own = path.iter().try_fold(self.schema, |schema, step| schema.step(step, None))?;
         let kind = own.kind_in_words();
         if path.is_empty() || kind.is_empty() || own.is_table() {

@@ -50,7 +50,7 @@ fn stream_of(held: Held) -> StreamLoader<Vec<usize>> {
 }
 
 /// Cancels after this number of checks.
-fn impatient(asked: &std::cell::Cell<u32>, patience: u32) -> impl Fn() -> bool + '_ {
+fn cancel_after(asked: &std::cell::Cell<u32>, patience: u32) -> impl Fn() -> bool + '_ {
     move || {
         asked.set(asked.get() + 1);
         asked.get() > patience
@@ -61,7 +61,7 @@ fn a_cancelled_batch_comes_later(mut loader: impl Loader<Vec<usize>>, let_go: &S
     loader.seek(0, 0, true).unwrap();
     for _ in 0..2 {
         let asked = std::cell::Cell::new(0);
-        assert_eq!(loader.next_unless(&impatient(&asked, 2)).unwrap(), Fetch::Cancelled);
+        assert_eq!(loader.next_unless(&cancel_after(&asked, 2)).unwrap(), Fetch::Cancelled);
         assert_eq!(asked.get(), 3, "it waited between the questions");
     }
     for _ in 0..3 {
@@ -95,7 +95,7 @@ fn a_batch_that_is_ready_is_not_cancelled() {
     told.recv().unwrap();
     // The batch is collated, and delivered an instant later.
     let asked = std::cell::Cell::new(0);
-    let waited = loader.next_unless(&impatient(&asked, 10_000)).unwrap();
+    let waited = loader.next_unless(&cancel_after(&asked, 10_000)).unwrap();
     assert_eq!(waited, Fetch::Batch(vec![2]));
     assert!(asked.get() <= 1, "asked {} times", asked.get());
 }
@@ -120,7 +120,7 @@ fn a_loader_without_threads_can_be_cancelled_between_two_samples() {
     };
     let mut loader = Batches::new("here", vec![1u8, 2, 3, 4], collate).size(2);
     let asked = std::cell::Cell::new(0);
-    assert_eq!(loader.next_unless(&impatient(&asked, 1)).unwrap(), Fetch::Cancelled);
+    assert_eq!(loader.next_unless(&cancel_after(&asked, 1)).unwrap(), Fetch::Cancelled);
     assert!(seen.lock().unwrap().is_empty(), "the second sample was not loaded");
     assert_eq!(loader.next().unwrap(), Some(vec![1, 2]));
     assert_eq!(*seen.lock().unwrap(), [caller]);

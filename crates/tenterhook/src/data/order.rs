@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_and_seeds_have_orders_of_their_own() {
+    fn epochs_and_seeds_have_different_orders() {
         let order = |seed, epoch| all(&Order::shuffled(100, seed, epoch));
         assert_eq!(order(1, 1), order(1, 1));
         assert_ne!(order(1, 1), order(1, 2));
@@ -100,7 +100,7 @@ mod tests {
     /// Chi-squared tests over the positions of the numbers, and over the differences of consecutive numbers,
     /// in many orders: each must be within five standard deviations of a uniform distribution.
     #[test]
-    fn no_place_and_no_step_is_preferred() {
+    fn positions_and_differences_are_uniform() {
         for len in [3usize, 5, 8, 15, 37, 300] {
             let orders = 4000;
             let mut places = vec![0.0; len * len];
@@ -118,14 +118,14 @@ mod tests {
                 }
             }
             let freedom = ((len - 1) * (len - 1)) as f64;
-            assert!(unevenness(&places, freedom) < 5.0, "{len}: places {}", unevenness(&places, freedom));
+            assert!(deviation(&places, freedom) < 5.0, "{len}: places {}", deviation(&places, freedom));
             let freedom = (len - 2) as f64;
-            assert!(unevenness(&steps, freedom) < 5.0, "{len}: steps {}", unevenness(&steps, freedom));
+            assert!(deviation(&steps, freedom) < 5.0, "{len}: steps {}", deviation(&steps, freedom));
         }
     }
 
     /// The deviation of chi-squared from its mean, in standard deviations.
-    fn unevenness(counts: &[f64], freedom: f64) -> f64 {
+    fn deviation(counts: &[f64], freedom: f64) -> f64 {
         let expected = counts.iter().sum::<f64>() / counts.len() as f64;
         let chi: f64 = counts.iter().map(|count| (count - expected).powi(2) / expected).sum();
         (chi - freedom) / (2.0 * freedom).sqrt()

@@ -51,7 +51,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn threads_and_prefetching_change_nothing_and_neither_does_resuming(
+    fn threads_prefetching_and_resuming_do_not_change_the_batches(
         len in 0usize..60,
         size in 1usize..9,
         threads in 0usize..5,

@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_looks_like_a_secret_is_masked_and_the_rest_stays() {
+    fn texts_that_look_like_secrets_are_masked_and_others_are_not() {
         for (text, shown) in [
             ("to \"https://hooks.example/services/T0/B0/x\"; do", "to \"https://hooks.example/***\"; do"),
             ("a=https://host?token=x", "a=https://host/***"),

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_held_once_until_its_holder_goes() {
+    fn a_directory_is_locked_by_one_holder_until_it_ends() {
         let dir = tempfile::tempdir().expect("a directory");
         assert_eq!(holder(dir.path()), None);
         let lock = taken(dir.path());
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_a_dead_process_goes_and_that_of_a_living_one_stays() {
+    fn a_file_of_a_dead_process_is_removed_and_that_of_a_living_one_kept() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join(LOCK);
         assert_eq!(check_free(dir.path()), Ok(()), "there is none");
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_who_it_is_and_what_to_do() {
+    fn a_refusal_names_the_holder_and_a_fix() {
         let text = |text: &str| text.to_owned();
         let holder = Holder {
             pid: 1234,
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_goes_along_with_its_directory() {
+    fn a_lock_follows_a_rename_of_its_directory() {
         let dir = tempfile::tempdir().expect("a directory");
         let (old, new) = (dir.path().join("old"), dir.path().join("new"));
         fs::create_dir(&old).expect("it is made");

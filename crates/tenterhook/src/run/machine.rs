@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_git_says_is_understood() {
+    fn the_output_of_git_is_parsed() {
         let here = |head: Option<&str>, directory: Result<&str, &str>, status: &str| {
             Git::from_command(|arguments| {
                 Ok(match arguments {

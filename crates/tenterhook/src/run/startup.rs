@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_leftovers_of_killed_starts_go_and_nothing_else() {
+    fn only_leftovers_of_killed_starts_are_removed() {
         let dir = tempfile::tempdir().expect("a directory");
         let runs = dir.path();
         let unfinished = |name: &str| {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_latest_that_leads_to_what_is_no_run_of_ours_stays() {
+    fn a_latest_that_links_to_something_else_is_kept() {
         let dir = tempfile::tempdir().expect("a directory");
         let runs = dir.path();
         let latest = runs.join("latest");
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_called_latest_and_is_not_a_link_stays() {
+    fn a_latest_that_is_not_a_link_is_kept() {
         let dir = tempfile::tempdir().expect("a directory");
         fs::write(dir.path().join("latest"), "notes").expect("it is written");
         assert_eq!(set_latest(dir.path(), "a").expect_err("it is refused").kind(), ErrorKind::AlreadyExists);

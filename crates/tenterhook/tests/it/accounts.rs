@@ -74,7 +74,7 @@ fn a_hook_over_its_budget_is_reported_once_and_continues() {
 }
 
 #[test]
-fn a_hook_over_its_budget_is_disabled_where_that_is_said_and_the_journal_has_it() {
+fn a_hook_over_its_budget_is_disabled_if_so_configured_and_recorded() {
     let (root, hand, calls) = (tempfile::tempdir().unwrap(), Hand::at(0), SharedVec::new());
     let how = budget(5.0, OverBudget::Disable);
     let mut trainer = one_in_ten(recorded(root.path(), epochs(3)), &hand, slow(&hand, &calls), how);
@@ -132,7 +132,7 @@ fn shares_are_of_training_steps_and_what_hooks_take_at_other_times_is_in_their_t
 }
 
 #[test]
-fn of_a_call_without_steps_shares_are_of_the_call() {
+fn shares_are_of_the_call_if_it_has_no_steps() {
     let hand = Hand::at(0);
     let mut trainer = trainer(epochs(1)).with_clock(hand.clone());
     let [slow, work] = [(); 2].map(|()| hand.clone());
@@ -202,7 +202,7 @@ fn a_controller_over_its_budget_is_only_reported() {
 }
 
 #[test]
-fn a_second_call_counts_on_so_that_shares_stay_shares() {
+fn a_second_call_adds_to_the_costs_and_the_time() {
     let (hand, calls) = (Hand::at(0), SharedVec::new());
     let mut trainer = one_in_ten(trainer(epochs(1)), &hand, slow(&hand, &calls), Registration::default());
     for fits in 1..=2 {
@@ -215,7 +215,7 @@ fn a_second_call_counts_on_so_that_shares_stay_shares() {
 }
 
 #[test]
-fn a_hook_that_works_now_and_then_is_timed_whenever_it_does() {
+fn a_hook_with_a_cadence_is_timed_whenever_it_fires() {
     let hand = Hand::at(0);
     let works = hand.clone();
     let paced = closure::on_step_end("paced", move |cx| {
@@ -342,7 +342,7 @@ impl Clock for Asked {
 }
 
 #[test]
-fn without_accounts_no_hook_is_timed_and_budgets_are_said_to_be_idle() {
+fn without_accounts_no_hook_is_timed_and_unused_budgets_are_reported() {
     let run = |account_hooks| {
         let asked = Asked::default();
         let settings = Settings { account_hooks, ..epochs(1) };

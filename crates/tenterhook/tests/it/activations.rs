@@ -78,7 +78,7 @@ fn statistics_are_logged_in_every_stage_under_its_own_names() {
 }
 
 #[test]
-fn an_evaluation_comes_to_its_mean_its_smallest_and_its_largest() {
+fn an_evaluation_logs_mean_minimum_and_maximum() {
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(stats(everywhere())).unwrap();
     add_store(&mut trainer, in_memory(&[ActivationStage::Test]));
@@ -96,7 +96,7 @@ fn an_evaluation_comes_to_its_mean_its_smallest_and_its_largest() {
 }
 
 #[test]
-fn several_loaders_have_their_statistics_apart() {
+fn several_loaders_have_separate_statistics() {
     let mut trainer = trainer(epochs(1));
     let statistics = vec![ActivationStatistic::Mean];
     trainer.add_hook(stats(ActivationStatsOptions { statistics, ..everywhere() })).unwrap();
@@ -109,7 +109,7 @@ fn several_loaders_have_their_statistics_apart() {
 }
 
 #[test]
-fn statistics_land_on_the_steps_that_are_looked_at_with_their_histograms() {
+fn statistics_and_histograms_are_logged_at_the_steps_of_the_cadence() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), epochs(1));
     let options = ActivationStatsOptions {
@@ -172,7 +172,7 @@ fn train_with_files(root: &Path, max_bytes: u64) -> (Trainer, Toy, Report) {
 }
 
 #[test]
-fn a_full_store_is_disabled_with_its_files_whole_and_training_goes_on_unharmed() {
+fn a_full_store_is_disabled_with_complete_files_and_training_continues() {
     let root = tempfile::tempdir().unwrap();
     let (trainer, toy, report) = train_with_files(root.path(), 1500);
     let files = store(&trainer).files();
@@ -241,7 +241,7 @@ fn the_python_of_the_recipe_reads_a_run() {
 }
 
 #[test]
-fn both_watch_without_changing_a_bit() {
+fn both_monitors_do_not_change_training() {
     let trained = |watched: bool| {
         let mut trainer = trainer(epochs(2));
         if watched {
@@ -257,7 +257,7 @@ fn both_watch_without_changing_a_bit() {
 }
 
 #[test]
-fn a_run_too_short_to_look_is_told_by_its_steps() {
+fn a_run_that_is_too_short_for_the_monitor_is_reported() {
     let told = |settings: Settings| {
         let mut trainer = trainer(settings);
         trainer.add_hook(stats(ActivationStatsOptions::default())).unwrap();
@@ -277,7 +277,7 @@ fn a_run_too_short_to_look_is_told_by_its_steps() {
 }
 
 #[test]
-fn a_run_with_fewer_batches_than_every_n_batches_is_told() {
+fn a_run_with_fewer_batches_than_every_n_batches_is_reported() {
     let mut trainer = trainer(epochs(1));
     let train = [ActivationStage::Train];
     add_store(&mut trainer, ActivationStoreOptions { every_n_batches: 5, ..in_memory(&train) });

@@ -100,7 +100,7 @@ fn stream(bad: Bad, prefetch: usize) -> DataLoaders<ToyBatch> {
 }
 
 #[test]
-fn a_loader_that_errs_or_panics_on_any_thread_fails_the_run_by_its_name() {
+fn a_loader_that_fails_or_panics_on_any_thread_fails_the_run_with_its_name() {
     for panics in [false, true] {
         let bad = || Bad::new(1, panics);
         for data in [batches(bad(), 0), batches(bad(), 2), stream(bad(), 0), stream(bad(), 2)] {
@@ -129,7 +129,7 @@ fn an_error_without_the_loaders_name_gets_it() {
 }
 
 #[test]
-fn in_debug_a_panic_on_a_loading_thread_has_the_way_to_it() {
+fn in_debug_a_panic_on_a_loading_thread_has_a_backtrace() {
     for data in [batches(Bad::new(1, true), 2), stream(Bad::new(1, true), 2)] {
         let failure = failed(data, Settings { debug: true, ..epochs(1) });
         let trace = failure.trace.expect("it is kept").to_string();
@@ -138,7 +138,7 @@ fn in_debug_a_panic_on_a_loading_thread_has_the_way_to_it() {
 }
 
 #[test]
-fn what_errs_once_trains_when_it_is_tried_again_and_what_errs_always_fails_again() {
+fn a_loader_that_fails_once_trains_on_a_retry_and_one_that_always_fails_does_not() {
     for (times, trains) in [(1, true), (u64::MAX, false)] {
         let mut data = batches(Bad::new(times, false), 2);
         let mut trainer = trainer(epochs(1));

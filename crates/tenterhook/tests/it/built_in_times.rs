@@ -80,7 +80,7 @@ fn measured(root: &Path, from: Option<&Path>) -> (f64, f64, f64) {
 }
 
 #[test]
-fn what_was_measured_goes_on_across_a_resume_without_the_time_to_start_again() {
+fn measurements_continue_after_a_resume_without_the_time_of_the_restart() {
     let root = tempfile::tempdir().unwrap();
     let whole = measured(root.path(), None);
     // An epoch takes ten seconds. Steps 1 to 3 take six seconds, steps 4 to 6 seven, with twelve samples
@@ -96,7 +96,7 @@ fn what_was_measured_goes_on_across_a_resume_without_the_time_to_start_again() {
 }
 
 #[test]
-fn throughput_is_said_at_the_end_and_does_not_count_validation() {
+fn throughput_is_reported_at_the_end_and_does_not_include_validation() {
     let root = tempfile::tempdir().unwrap();
     let (trainer, seen) = printing(root.path(), epochs(2));
     let hand = Hand::at(9);
@@ -166,7 +166,7 @@ impl UpdateHook for Slow {
 }
 
 #[test]
-fn what_hooks_do_with_activations_and_gradients_is_their_time_and_no_part_of_the_step() {
+fn time_of_hooks_for_activations_and_gradients_is_not_part_of_the_step() {
     let hand = Hand::at(0);
     let (watched, stepped) = (hand.clone(), hand.clone());
     let mut trainer = trainer(epochs(1)).with_clock(hand.clone());
@@ -188,7 +188,7 @@ fn what_hooks_do_with_activations_and_gradients_is_their_time_and_no_part_of_the
 }
 
 #[test]
-fn a_model_is_summed_up_before_training() {
+fn a_model_is_summarized_before_training() {
     let root = tempfile::tempdir().unwrap();
     let (mut trainer, seen) = printing(root.path(), epochs(1));
     trainer.add_hook_type::<ModelSummary>(ModelSummaryOptions::default()).unwrap();

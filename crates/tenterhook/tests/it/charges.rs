@@ -28,7 +28,7 @@ impl Observer for TakesLong {
 }
 
 #[test]
-fn what_training_waits_for_a_checkpoint_is_charged_to_the_hook_that_saves() {
+fn waiting_for_a_checkpoint_is_charged_to_the_hook_that_saves() {
     let (root, hand) = (tempfile::tempdir().unwrap(), Hand::at(0));
     let mut trainer = trainer(epochs(2)).with_clock(hand.clone()).with_checkpoints_in(root.path());
     trainer.add_hook(Checkpoint::new(CheckpointOptions::default()).unwrap()).unwrap();
@@ -41,7 +41,7 @@ fn what_training_waits_for_a_checkpoint_is_charged_to_the_hook_that_saves() {
 }
 
 #[test]
-fn a_save_that_another_hook_asked_for_is_charged_to_that_one() {
+fn a_save_is_charged_to_the_hook_that_requested_it() {
     let (root, hand) = (tempfile::tempdir().unwrap(), Hand::at(0));
     let mut trainer = trainer(epochs(1)).with_clock(hand.clone()).with_checkpoints_in(root.path());
     let asks = closure::on_train_batch_end("asks", |cx| {
@@ -54,7 +54,7 @@ fn a_save_that_another_hook_asked_for_is_charged_to_that_one() {
 }
 
 #[test]
-fn what_a_hook_prints_and_waits_for_at_its_end_is_its_own() {
+fn a_hook_is_charged_for_printing_and_for_waiting_at_its_end() {
     struct Prints(Hand);
     #[hook]
     impl Observer for Prints {

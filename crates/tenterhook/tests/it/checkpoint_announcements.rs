@@ -62,7 +62,7 @@ fn the_training_loss_of_a_checkpoint_is_that_of_its_step() {
 }
 
 #[test]
-fn a_checkpoint_is_announced_with_its_own_score_and_knows_values_of_older_weights() {
+fn a_checkpoint_is_announced_with_its_own_score_and_whether_values_are_fresh() {
     let root = tempfile::tempdir().unwrap();
     let monitoring = CheckpointOptions { monitor: Some("val/loss".into()), ..CheckpointOptions::default() };
     let (mut trainer, _) = listening(trainer(epochs(3)).with_checkpoints_in(root.path()), monitoring);
@@ -99,7 +99,7 @@ fn resumed(root: &Path) -> Vec<Told> {
 }
 
 #[test]
-fn a_run_that_ended_announces_nothing_again_and_one_that_was_killed_says_that_it_may() {
+fn a_completed_run_announces_nothing_again_and_a_killed_one_marks_repeated_announcements() {
     for (killed, expected) in
         [(false, vec![(6, 2, None, false)]), (true, vec![(4, 1, None, true), (6, 2, None, false)])]
     {

@@ -85,7 +85,7 @@ fn save_top_k_says_how_many_of_the_best_stay() {
 }
 
 #[test]
-fn save_last_keeps_the_newest_under_a_name_of_its_own() {
+fn save_last_keeps_the_newest_under_a_separate_name() {
     let last = |save_last: &str| left_by(&format!("save_last = {save_last}\nsave_top_k = 1"));
     assert_eq!(last("true"), ["epoch=3-step=8", "last"]);
     assert_eq!(last("\"link\""), ["epoch=3-step=8", "last"]);
@@ -96,7 +96,7 @@ fn save_last_keeps_the_newest_under_a_name_of_its_own() {
 }
 
 #[test]
-fn save_on_train_epoch_end_says_whether_the_epoch_is_over_when_it_saves() {
+fn save_on_train_epoch_end_saves_before_or_after_the_end_of_the_epoch() {
     for (at_epoch_end, epochs_done) in [(true, 1), (false, 0)] {
         let root = tempfile::tempdir().unwrap();
         let toml = format!("save_on_train_epoch_end = {at_epoch_end}");
@@ -240,7 +240,7 @@ fn a_save_by_epochs_waits_for_the_validation_too() {
 }
 
 #[test]
-fn save_on_exception_saves_what_there_is_when_the_run_fails() {
+fn save_on_exception_saves_a_checkpoint_when_the_run_fails() {
     for (save, left) in [(true, vec!["epoch=0-step=2"]), (false, vec![])] {
         let root = tempfile::tempdir().unwrap();
         let mut trainer = saving(root.path(), epochs(1), &format!("save_on_exception = {save}"));
@@ -350,7 +350,7 @@ fn the_training_loss_in_a_name_is_that_of_the_step() {
 }
 
 #[test]
-fn options_that_would_do_nothing_or_lead_astray_are_refused() {
+fn useless_or_wrong_options_are_refused() {
     for (toml, begins) in [
         ("mode = \"max\"", "`mode` says which direction of the `monitor`"),
         ("monitor = \"\"", "`monitor` is empty"),
@@ -378,7 +378,7 @@ fn a_metric_in_the_name_without_a_value_is_reported_and_becomes_nan() {
 }
 
 #[test]
-fn nothing_is_overwritten_but_what_makes_way() {
+fn only_replaced_checkpoints_are_overwritten() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = saving(root.path(), epochs(1), "filename = \"model\"\nsave_top_k = -1");
     for versions in [["model"].as_slice(), &["model", "model-v1"], &["model", "model-v1", "model-v2"]] {

@@ -29,7 +29,7 @@ fn listed(root: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_checkpoint_is_a_directory_written_whole() {
+fn a_checkpoint_is_a_complete_directory() {
     let root = tempfile::tempdir().unwrap();
     // A leftover of a killed run.
     std::fs::create_dir_all(root.path().join(".epoch=0-step=2.unfinished/junk")).unwrap();
@@ -75,7 +75,7 @@ fn the_best_are_kept_and_the_others_deleted() {
 }
 
 #[test]
-fn a_checkpoint_that_the_user_has_deleted_is_not_missed() {
+fn a_checkpoint_that_the_user_has_deleted_is_not_an_error() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = saving(root.path(), epochs(2), CheckpointOptions::default());
     let first = root.path().join("epoch=0-step=1");
@@ -111,7 +111,7 @@ fn the_newest_is_kept_as_last_too_as_a_copy_or_a_link() {
 }
 
 #[test]
-fn the_last_of_another_run_stays_and_ones_own_is_replaced_also_after_a_resume() {
+fn last_of_another_run_is_kept_and_that_of_the_same_run_replaced_also_after_a_resume() {
     for save_last in [SaveLast::Copy(true), SaveLast::LINK] {
         let (root, shared) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let run = |epochs_of_it: i64, from: Option<&str>| {
@@ -144,7 +144,7 @@ fn the_last_of_another_run_stays_and_ones_own_is_replaced_also_after_a_resume() 
 }
 
 #[test]
-fn last_is_of_the_end_of_training_whenever_the_save_before_was() {
+fn last_is_saved_at_the_end_of_training_whenever_the_previous_save_was() {
     for save_last in [SaveLast::Copy(true), SaveLast::LINK] {
         let left = |options: CheckpointOptions| {
             let root = tempfile::tempdir().unwrap();
@@ -232,7 +232,7 @@ fn a_dry_run_saves_nothing() {
 }
 
 #[test]
-fn weights_alone_are_loaded_without_asking_hooks_and_training_begins_anew() {
+fn weights_only_are_loaded_without_hooks_and_training_starts_from_step_0() {
     let root = tempfile::tempdir().unwrap();
     let call_log = CallLog::default();
     let options = CheckpointOptions { save_weights_only: true, ..CheckpointOptions::default() };
@@ -320,7 +320,7 @@ fn every_save_is_announced_also_at_the_end_and_after_a_failure() {
 }
 
 #[test]
-fn what_cannot_be_restored_says_which_file_and_why() {
+fn an_error_of_a_restore_names_the_file_and_the_cause() {
     let root = tempfile::tempdir().unwrap();
     let refusal = |path: &Path| {
         let mut trainer = trainer(epochs(1)).restoring(path);
@@ -351,7 +351,7 @@ fn a_run_that_has_diverged_can_be_restored() {
 }
 
 #[test]
-fn two_checkpoint_hooks_of_a_run_keep_apart() {
+fn two_checkpoint_hooks_of_a_run_use_different_names() {
     let root = tempfile::tempdir().unwrap();
     let options = CheckpointOptions {
         save_top_k: Some(-1),
@@ -367,7 +367,7 @@ fn two_checkpoint_hooks_of_a_run_keep_apart() {
 }
 
 #[test]
-fn a_resumed_run_forgets_what_others_have_deleted_and_says_so() {
+fn a_resumed_run_drops_deleted_checkpoints_and_reports_them() {
     let root = tempfile::tempdir().unwrap();
     let options = || CheckpointOptions { save_top_k: Some(-1), ..CheckpointOptions::default() };
     saving(root.path(), epochs(2), options()).fit(&mut Toy::default(), &mut data(1, 0)).unwrap();

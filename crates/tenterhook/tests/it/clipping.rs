@@ -55,7 +55,7 @@ fn close(a: f64, b: f64) -> bool {
 }
 
 #[test]
-fn clipping_by_norm_shortens_what_is_longer_and_leaves_the_rest() {
+fn clipping_by_norm_scales_only_larger_gradients() {
     let mut trainer = trainer(clip_at(1.0, None));
     let clips = watch(&mut trainer);
     trainer.fit(&mut Toy::default(), &mut data(8, 0)).unwrap();
@@ -100,7 +100,7 @@ fn a_hook_that_wants_the_norm_gets_it_without_clipping() {
 }
 
 #[test]
-fn zero_and_no_limit_clip_nothing() {
+fn without_a_limit_nothing_is_clipped() {
     let fit = |settings| {
         let mut toy = Toy::default();
         trainer(settings).fit(&mut toy, &mut data(4, 0)).unwrap();

@@ -59,7 +59,7 @@ fn training_stops_when_its_time_is_over_counted_from_its_start() {
 }
 
 #[test]
-fn the_end_of_time_waits_for_the_least_steps() {
+fn max_time_waits_for_min_steps() {
     let settings = Settings { max_time: Some(time(25)), min_steps: Some(11), ..epochs(9) };
     let (mut trainer, _) = ten_seconds_a_batch(settings);
     let report = trainer.fit(&mut Toy::default(), &mut data(8, 1)).unwrap();

@@ -145,7 +145,7 @@ fn trained(add: impl FnOnce(&mut Trainer)) -> Vec<u64> {
 }
 
 #[test]
-fn an_epoch_ends_at_once_when_that_is_said_at_the_start_of_a_batch() {
+fn an_epoch_ends_at_once_when_requested_at_the_start_of_a_batch() {
     let batches = trained(|trainer| {
         trainer
             .add_hook(closure::on_train_batch_start("end", |cx| {
@@ -157,7 +157,7 @@ fn an_epoch_ends_at_once_when_that_is_said_at_the_start_of_a_batch() {
 }
 
 #[test]
-fn said_elsewhere_the_epoch_ends_when_the_batch_is_done() {
+fn requested_elsewhere_the_epoch_ends_after_the_batch() {
     let batches = trained(|trainer| {
         trainer
             .add_hook(closure::on_before_forward("end", |cx| {
@@ -177,7 +177,7 @@ fn said_elsewhere_the_epoch_ends_when_the_batch_is_done() {
 }
 
 #[test]
-fn said_when_the_epoch_is_over_it_does_not_end_the_next_one() {
+fn requested_after_the_epoch_it_does_not_end_the_next_one() {
     let batches = trained(|trainer| {
         trainer.add_hook(closure::on_train_epoch_end("end", |_| Decision::end_epoch())).unwrap();
     });
@@ -287,7 +287,7 @@ fn rates_are_set_and_scaled_from_the_next_update_on() {
 }
 
 #[test]
-fn a_rate_that_cannot_be_set_is_a_failure_of_the_hook_that_asks_for_it_under_its_policy() {
+fn a_rate_that_cannot_be_set_is_a_failure_of_the_requesting_hook() {
     let disable = Policy { on_error: OnError::Disable, max_failures: 2 };
     for (wrong, why) in [
         (Request::Lr { optimizer: None, change: LrChange::Set(f64::NAN) }, "must be a number of 0 or more"),

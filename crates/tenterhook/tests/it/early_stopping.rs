@@ -40,7 +40,7 @@ fn it_waits_for_the_least_epochs_and_steps() {
 }
 
 #[test]
-fn a_missing_metric_that_need_not_be_there_is_told_once() {
+fn a_missing_optional_metric_is_reported_once() {
     let missing = EarlyStoppingOptions { strict: false, ..EarlyStoppingOptions::of("val/accuracy") };
     let report = stuck(epochs(4), missing);
     assert_eq!(report.progress.epochs_done, 4);
@@ -55,7 +55,7 @@ fn a_missing_metric_that_need_not_be_there_is_told_once() {
 }
 
 #[test]
-fn without_strict_a_metric_that_nobody_logs_is_a_warning_and_no_refusal() {
+fn without_strict_a_metric_that_is_not_logged_is_a_warning() {
     for strict in [true, false] {
         let mut trainer = trainer(epochs(3));
         let options = EarlyStoppingOptions { strict, ..EarlyStoppingOptions::of("val/accuracy") };

@@ -155,7 +155,7 @@ fn a_panic_of_the_module_names_the_step_it_was_in() {
 }
 
 #[test]
-fn what_fails_while_telling_and_tearing_down_comes_later() {
+fn failures_in_on_exception_and_teardown_follow_the_first() {
     let mut bench = Bench::new();
     bench.call_log.fails_at("module", "backward");
     for (source, place) in [("hook:a", "on_exception"), ("data", "on_exception"), ("hook:b", "teardown")] {
@@ -307,7 +307,7 @@ fn a_hook_that_fails_everywhere_under_warn_changes_nothing_for_the_others() {
 }
 
 #[test]
-fn a_save_that_panics_after_a_failure_does_not_keep_anybody_from_being_torn_down() {
+fn a_save_that_panics_after_a_failure_does_not_prevent_the_teardown() {
     let mut bench = Bench::new();
     let options = CheckpointOptions {
         save_on_exception: true,
@@ -413,7 +413,7 @@ impl Observer for Ends {
 }
 
 #[test]
-fn a_hook_that_panics_when_the_call_is_over_is_disabled_for_the_next() {
+fn a_hook_that_panics_after_a_call_is_disabled_for_the_next_call() {
     let seen = SharedVec::new();
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(Ends { elsewhere: false, seen: seen.clone() }).unwrap();
@@ -426,7 +426,7 @@ fn a_hook_that_panics_when_the_call_is_over_is_disabled_for_the_next() {
 }
 
 #[test]
-fn a_panic_on_a_thread_of_a_hook_is_the_hooks_own_with_the_way_to_it() {
+fn a_panic_on_a_thread_of_a_hook_is_the_hooks_failure_with_a_backtrace() {
     for (policy, debug) in [(Policy::WARN, false), (Policy::ABORT, true)] {
         let seen = SharedVec::new();
         let mut trainer = trainer(Settings { debug, ..epochs(1) });
@@ -451,7 +451,7 @@ fn a_panic_on_a_thread_of_a_hook_is_the_hooks_own_with_the_way_to_it() {
 }
 
 #[test]
-fn what_fails_while_a_run_is_ending_says_so_whatever_its_policy() {
+fn a_failure_during_the_clean_up_is_marked_whatever_its_policy() {
     let told = SharedVec::new();
     let tell = told.clone();
     let mut trainer = trainer(epochs(1)).with_notices(move |notice| tell.push(notice.to_string()));

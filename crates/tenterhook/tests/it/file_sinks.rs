@@ -52,7 +52,7 @@ fn lines(directory: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn a_run_with_them_ends_with_the_same_bits_and_has_not_waited() {
+fn a_run_with_file_sinks_is_bit_identical_and_does_not_wait() {
     let (root, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (alone, _) = trained(root.path(), &[]);
     let (watched, report) = trained(other.path(), &sinks());

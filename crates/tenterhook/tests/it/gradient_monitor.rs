@@ -130,7 +130,7 @@ fn several_optimizers_have_one_total() {
 }
 
 #[test]
-fn in_between_nothing_is_computed_or_kept_for_it() {
+fn between_its_steps_the_monitor_costs_nothing() {
     let batches = || Batches::of(vec![points(&[(1.0, 2.0)]); 5]);
     let fit = |options: Option<GradientMonitorOptions>| {
         let mut trainer = trainer(epochs(1));

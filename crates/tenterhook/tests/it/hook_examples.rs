@@ -40,7 +40,7 @@ fn the_example_of_every_hook_trains() {
 }
 
 #[test]
-fn every_default_that_is_listed_is_the_one_in_force() {
+fn every_listed_default_is_the_actual_one() {
     // Explicit default values are accepted and do not change the hook.
     for listed in Registry::default().hooks() {
         let described = Registry::default().describe(listed.name).unwrap();

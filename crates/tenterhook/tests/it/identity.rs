@@ -62,7 +62,7 @@ fn trained(root: &Path, data: &mut DataLoaders<ToyBatch>) -> std::path::PathBuf 
 }
 
 #[test]
-fn a_run_knows_its_data_its_program_and_its_processor() {
+fn a_run_records_its_data_program_and_processor() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = saving(root.path(), 1);
     let (toy, data) = (&mut Toy::default(), &mut data(Some("one"), None));

@@ -112,7 +112,7 @@ fn a_request_during_the_last_moments_of_training_changes_nothing() {
 }
 
 #[test]
-fn those_that_wait_for_the_missing_validation_do_not_fail() {
+fn hooks_that_wait_for_a_missing_validation_do_not_fail() {
     let toy = Toy::default().with_scheduler(SchedulerPlan::on_plateau_of("val/loss"));
     let (report, call_log) = interrupted_at("training_step", 4, epochs(3), toy, |trainer| {
         trainer.add_hook(EarlyStopping::new(EarlyStoppingOptions::of("val/loss")).unwrap()).unwrap();
@@ -246,7 +246,7 @@ fn ahead(train: Stuck, val: Stuck, stream: bool) -> DataLoaders<ToyBatch> {
 }
 
 #[test]
-fn a_run_that_waits_for_data_in_vain_can_be_ended() {
+fn a_run_that_waits_for_blocked_data_can_be_interrupted() {
     const NONE: usize = usize::MAX;
     // A stream is read one batch ahead to detect the last batch.
     for (stream, train_at, val_at, steps) in

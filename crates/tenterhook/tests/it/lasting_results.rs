@@ -42,7 +42,7 @@ fn without_its_weights_a_run_has_failed_and_its_record_says_so() {
 }
 
 #[test]
-fn without_a_record_of_its_end_a_run_has_failed() {
+fn a_run_whose_end_cannot_be_recorded_has_failed() {
     let root = tempfile::tempdir().unwrap();
     let failure = failed(root.path(), |directory| block(directory, "run.json"));
     assert!(failure.contains("run.json: "), "{failure}");

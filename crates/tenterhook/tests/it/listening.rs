@@ -145,7 +145,7 @@ fn named(hook: impl Into<AnyHook>) -> (Vec<u64>, usize) {
 }
 
 #[test]
-fn a_hook_that_looks_every_few_steps_is_listened_to_in_those_only() {
+fn activations_are_computed_only_in_the_steps_of_a_hooks_cadence() {
     assert_eq!(named(Points::named("**")), ((1..=7).collect(), 2));
     assert_eq!(named(Points::named("**").every("3 steps").unwrap()), (vec![3, 6], 2));
 }

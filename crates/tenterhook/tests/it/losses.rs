@@ -64,7 +64,7 @@ fn a_loss_is_read_lazily_and_once() {
 }
 
 #[test]
-fn however_many_hooks_ask_a_loss_is_read_once() {
+fn a_loss_is_read_once_for_any_number_of_hooks() {
     let mut trainer = trainer(every(1));
     for name in ["a", "b", "c"] {
         trainer
@@ -111,7 +111,7 @@ impl Observer for Judge {
 }
 
 #[test]
-fn a_hook_that_declares_to_read_the_loss_finds_it_fresh_at_every_step() {
+fn a_hook_that_declares_that_it_reads_the_loss_gets_the_current_one_at_every_step() {
     let mut trainer = trainer(every(50));
     trainer.add_hook(Judge).unwrap();
     assert_eq!(logged(trainer).0, LOSSES.map(Some));

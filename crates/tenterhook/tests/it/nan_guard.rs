@@ -80,7 +80,7 @@ fn said(report: &Report) -> Vec<&str> {
 }
 
 #[test]
-fn while_all_is_finite_training_is_the_same_to_the_bit() {
+fn with_finite_values_training_is_bit_identical() {
     let run = |with_guard: bool| {
         let mut trainer = trainer(Settings { accumulate_grad_batches: 2, ..epochs(2) });
         if with_guard {
@@ -96,7 +96,7 @@ fn while_all_is_finite_training_is_the_same_to_the_bit() {
 }
 
 #[test]
-fn skipping_is_training_without_the_poisoned_batches() {
+fn skip_equals_training_without_the_poisoned_batches() {
     let mut guarded = Toy::default();
     let mut trainer = trainer(epochs(2));
     trainer.add_hook(guard(acting(NanAction::Skip))).unwrap();
@@ -133,7 +133,7 @@ fn with_accumulation_the_whole_window_is_skipped() {
 }
 
 #[test]
-fn warning_lets_it_through() {
+fn warn_lets_the_value_pass() {
     let mut toy = Toy::default();
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(guard(acting(NanAction::Warn))).unwrap();
@@ -148,7 +148,7 @@ fn warning_lets_it_through() {
 }
 
 #[test]
-fn stopping_ends_training_in_good_order_with_the_reason() {
+fn stop_ends_training_normally_with_the_reason() {
     let mut toy = Toy::default();
     let mut trainer = trainer(epochs(5));
     trainer.add_hook(guard(acting(NanAction::Stop))).unwrap();
@@ -172,7 +172,7 @@ fn failed(root: &Path) -> (Trainer, Toy, RunError) {
 }
 
 #[test]
-fn raising_fails_the_run_with_good_weights_and_a_dump_that_reads_back() {
+fn raise_fails_the_run_with_finite_weights_and_a_readable_dump() {
     let root = tempfile::tempdir().unwrap();
     let (_, toy, error) = failed(root.path());
     let text = error.to_string();
@@ -214,7 +214,7 @@ pub fn python() -> Option<String> {
 }
 
 #[test]
-fn the_lines_that_it_says_load_the_dump_in_python() {
+fn the_reported_python_code_loads_the_dump() {
     let Some(python) = python() else { return };
     let root = tempfile::tempdir().unwrap();
     let (_, _, error) = failed(root.path());

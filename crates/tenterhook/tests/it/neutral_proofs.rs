@@ -30,7 +30,7 @@ fn tested_with_odd(odd: &[u64]) -> NeutralityReport {
 }
 
 #[test]
-fn a_difference_that_shows_only_once_is_not_blamed_on_a_hook() {
+fn a_difference_that_occurs_only_once_is_not_attributed_to_a_hook() {
     let with_all = tested_with_odd(&[2]);
     let text = with_all.to_string();
     assert!(matches!(with_all.finding, Finding::NotDeterministic { .. }), "{text}");
@@ -83,7 +83,7 @@ fn looking_at_validations_alone_is_enough_where_there_are_some() {
 }
 
 #[test]
-fn the_usual_number_of_steps_lets_all_fire_that_are_not_too_rare() {
+fn in_the_usual_number_of_steps_all_hooks_fire_that_are_not_too_rare() {
     let steps = |cadences: &[&str]| {
         let mut trainer = trainer(epochs(1));
         for cadence in cadences {
@@ -97,7 +97,7 @@ fn the_usual_number_of_steps_lets_all_fire_that_are_not_too_rare() {
 }
 
 #[test]
-fn what_validations_come_to_is_compared() {
+fn the_metrics_of_validations_are_compared() {
     let report = neutral::verify(8, || {
         let engine = Engine::default();
         let draws = engine.clone();
@@ -123,7 +123,7 @@ fn what_validations_come_to_is_compared() {
 }
 
 #[test]
-fn what_comes_after_the_last_step_is_compared() {
+fn changes_after_the_last_step_are_compared() {
     let report = neutral::verify(50, || {
         let flag = Arc::new(AtomicU64::new(0));
         let raise = Arc::clone(&flag);
@@ -162,7 +162,7 @@ fn an_interruption_ends_a_validation_too() {
 }
 
 #[test]
-fn any_name_of_a_hook_will_do() {
+fn a_hook_may_have_the_name_of_the_recorder() {
     let report = tested(4, |engine| {
         vec![innocent("neutrality_recorder"), innocent("neutrality_recorder_"), intruder("spy", engine, 2)]
     });

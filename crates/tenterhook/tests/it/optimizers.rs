@@ -162,7 +162,7 @@ fn a_hook_that_aborts_within_a_manual_step_is_the_one_that_is_reported() {
 type Action = fn(&mut Lab, &mut Cx<'_, Lab>) -> ModuleResult;
 
 #[test]
-fn what_fails_in_a_manual_step_is_named_and_what_fails_after_it_is_the_training_step() {
+fn a_failure_in_a_manual_step_names_it_and_one_after_it_names_the_training_step() {
     let call_log = CallLog::default();
     call_log.fails_at("module", "optimizer_step");
     let error = trainer(epochs(1)).fit(&mut manual(&call_log), &mut data(2, 0)).unwrap_err();

@@ -41,7 +41,7 @@ impl Lines {
 }
 
 #[test]
-fn what_is_logged_is_delivered_as_it_is_written_down() {
+fn on_log_delivers_the_recorded_lines() {
     let root = tempfile::tempdir().unwrap();
     let lines = Lines::default();
     let mut trainer = trainer(settings()).with_run_directory(plan(root.path()));
@@ -148,7 +148,7 @@ fn a_disabled_hook_finishes_too_and_its_account_is_in_the_report_and_in_run_json
 }
 
 #[test]
-fn what_fails_at_the_end_is_judged_by_the_policy() {
+fn a_failure_at_the_end_follows_the_policy() {
     let root = tempfile::tempdir().unwrap();
     let run = |policy| {
         let hook = Sends { fails_at_end: true, ..sends(policy) };
@@ -177,7 +177,7 @@ impl Observer for Hears {
 }
 
 #[test]
-fn hooks_that_disable_and_enable_each_other_keep_nobody() {
+fn hooks_that_disable_and_enable_each_other_do_not_loop_forever() {
     let hears = Hears::default();
     let mut trainer = trainer(settings());
     trainer.add_hook(hears.clone()).unwrap();
@@ -194,7 +194,7 @@ fn hooks_that_disable_and_enable_each_other_keep_nobody() {
 }
 
 #[test]
-fn the_others_hear_who_was_disabled_and_why() {
+fn the_other_hooks_receive_the_disabled_hook_and_the_reason() {
     let ears = Hears::default();
     let mut trainer = trainer(settings());
     trainer.add_hook(ears.clone()).unwrap();

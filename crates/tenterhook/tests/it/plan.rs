@@ -235,7 +235,7 @@ fn a_dry_run_is_never_too_short() {
 }
 
 #[test]
-fn invalid_settings_make_no_trainer() {
+fn invalid_settings_are_refused_by_the_trainer() {
     let settings = Settings { accumulate_grad_batches: 0, max_epochs: Some(-2), ..Settings::default() };
     let Err(RunError::Settings(problems)) = Trainer::new(settings) else { panic!("it works") };
     assert_eq!(problems.len(), 2, "{problems:#?}");

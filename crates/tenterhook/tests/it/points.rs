@@ -76,7 +76,7 @@ fn a_forward_hook_sees_its_points_in_training_and_validation() {
 }
 
 #[test]
-fn a_forward_hook_is_shown_nothing_it_did_not_want() {
+fn a_forward_hook_receives_only_the_points_that_it_selects() {
     let mut trainer = trainer(epochs(1));
     let hook = Points::named("another.point");
     let seen = hook.seen.clone();
@@ -237,7 +237,7 @@ fn scopes_nest_and_patterns_select() {
 }
 
 #[test]
-fn a_panicking_forward_hook_is_contained_and_training_is_what_it_would_have_been() {
+fn a_panicking_forward_hook_is_contained_and_does_not_change_training() {
     let mut alone = Toy::default();
     trainer(epochs(1)).fit(&mut alone, &mut data(3, 1)).unwrap();
 

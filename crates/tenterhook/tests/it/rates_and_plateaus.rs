@@ -51,7 +51,7 @@ fn the_rate_of_a_step_is_the_one_that_its_update_used() {
 }
 
 #[test]
-fn the_rate_of_an_epoch_is_the_one_it_begins_with() {
+fn the_rate_of_an_epoch_is_that_of_its_start() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), epochs(3));
     let options = LrMonitorOptions { frequency: LrFrequency::Epoch, ..LrMonitorOptions::default() };
@@ -64,7 +64,7 @@ fn the_rate_of_an_epoch_is_the_one_it_begins_with() {
 }
 
 #[test]
-fn a_plateau_is_said_once_and_logged_at_the_end_of_every_epoch() {
+fn a_plateau_is_reported_once_and_logged_at_the_end_of_every_epoch() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), epochs(5));
     let options = PlateauDetectorOptions { window: 3, ..PlateauDetectorOptions::default() };
@@ -152,7 +152,7 @@ fn a_resumed_run_ends_as_the_whole_one() {
 }
 
 #[test]
-fn those_that_only_watch_change_no_bit() {
+fn neutral_observers_change_no_bit() {
     let fit = |watched: bool| {
         let mut trainer = trainer(epochs(2));
         if watched {

@@ -124,7 +124,7 @@ fn a_refused_resume_calls_no_hook_and_reports_no_change_and_writes_nothing() {
 }
 
 #[test]
-fn what_a_hook_or_the_run_cannot_go_on_with_is_refused_before_any_hook_is_called() {
+fn a_checkpoint_that_cannot_be_resumed_is_refused_before_any_hook_is_called() {
     let root = tempfile::tempdir().unwrap();
     let known = || data(Some("one"), Some("two"));
     let run = root.path().join("runs/the-run");

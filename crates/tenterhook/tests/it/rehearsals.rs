@@ -69,7 +69,7 @@ impl Clock for Looks {
 }
 
 #[test]
-fn a_controller_that_goes_by_time_does_so_at_the_same_step_in_all_runs() {
+fn a_time_based_controller_decides_at_the_same_step_in_all_runs() {
     let report = neutral::verify(20, || {
         let slow = closure::on_step_end("slow", |cx| {
             (0..10).for_each(|_| assert!(cx.elapsed() < Duration::MAX));

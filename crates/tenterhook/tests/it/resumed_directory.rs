@@ -120,7 +120,7 @@ fn killed(root: &Path) -> (PathBuf, Vec<FilePosition>) {
 }
 
 #[test]
-fn a_run_that_is_to_be_tested_is_under_way_until_it_is() {
+fn a_run_with_a_test_is_running_until_the_test_has_ended() {
     let stopped = Outcome::Stopped { by: "stop".into(), reason: "enough".into() };
     let interrupted = Outcome::Interrupted { signal: "SIGTERM".into() };
     let failed = Outcome::Failed { error: "no data".into() };
@@ -151,7 +151,7 @@ fn a_run_that_is_to_be_tested_is_under_way_until_it_is() {
 }
 
 #[test]
-fn what_interrupts_training_ends_a_run_that_was_to_be_tested() {
+fn an_interrupted_training_ends_a_run_without_its_test() {
     let root = tempfile::tempdir().unwrap();
     let plan = RunDirectoryPlan { then_test: true, ..planned(root.path(), false) };
     let mut recorder = RunDirectory::new(plan);
@@ -191,7 +191,7 @@ fn histograms() -> tenterhook::run::HistogramLine<'static> {
 }
 
 #[test]
-fn a_resumed_run_cuts_its_files_back_and_never_its_journal() {
+fn a_resumed_run_truncates_its_files_but_not_its_journal() {
     let root = tempfile::tempdir().unwrap();
     let (checkpoint, file_positions) = killed(root.path());
     let file = |name: &str| directory(root.path()).join(name);
@@ -214,7 +214,7 @@ fn a_resumed_run_cuts_its_files_back_and_never_its_journal() {
 }
 
 #[test]
-fn without_a_checkpoint_everything_but_the_journal_begins_anew() {
+fn without_a_checkpoint_all_files_except_the_journal_are_emptied() {
     let root = tempfile::tempdir().unwrap();
     let (_, file_positions) = killed(root.path());
     let told = journal(root.path()).len();
@@ -364,7 +364,7 @@ fn one_trainer_at_a_time_writes_to_a_run() {
 }
 
 #[test]
-fn the_next_training_of_a_trainer_lets_go_of_the_run_before() {
+fn the_next_training_of_a_trainer_releases_the_previous_run() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), epochs(1));
     trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap();

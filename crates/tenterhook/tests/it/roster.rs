@@ -64,7 +64,7 @@ fn a_hook_that_is_disabled_still_gets_that_event_and_keeps_its_state() {
 }
 
 #[test]
-fn a_disabled_hook_is_asked_for_its_state_all_the_same() {
+fn the_state_of_a_disabled_hook_is_saved() {
     let directory = tempfile::tempdir().unwrap();
     let mut trainer = trainer(epochs(1)).with_checkpoints_in(directory.path());
     at_step(&mut trainer, 2, |cx| cx.hooks().disable("counting"));
@@ -198,7 +198,7 @@ fn an_observer_cannot_change_training_through_another_hook() {
 }
 
 #[test]
-fn hooks_are_listed_as_they_stand() {
+fn hooks_are_listed_with_their_current_status() {
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(Recorder::new("b", &CallLog::default()).with_tier(Tier::Monitor)).unwrap();
     let how = Registration { name: Some("a".into()), disabled: true, ..Registration::default() };

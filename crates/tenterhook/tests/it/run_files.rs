@@ -146,7 +146,7 @@ fn events(root: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn everything_that_happens_besides_numbers_is_an_event() {
+fn everything_except_metrics_is_an_event() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), epochs(1));
     trainer
@@ -201,7 +201,7 @@ fn everything_that_happens_besides_numbers_is_an_event() {
 }
 
 #[test]
-fn a_checkpoint_that_makes_way_is_an_event() {
+fn a_removed_checkpoint_is_an_event() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), epochs(2));
     trainer.add_hook(Checkpoint::new(CheckpointOptions::default()).unwrap()).unwrap();

@@ -74,7 +74,7 @@ fn with_warn_a_failed_save_is_a_notice_and_older_checkpoints_stay_until_a_later_
 }
 
 #[test]
-fn with_stop_the_run_fails_and_the_older_one_is_whole() {
+fn with_stop_the_run_fails_and_the_older_checkpoint_is_whole() {
     let (_above, root) = root();
     let (fitted, _) = second_fails(&root, epochs(3));
     let error = fitted.unwrap_err().to_string();
@@ -110,7 +110,7 @@ fn a_worse_one_does_not_replace_the_best_because_a_better_one_could_not_be_writt
 }
 
 #[test]
-fn of_several_saves_that_fail_the_first_ends_the_run_and_the_others_are_listed() {
+fn the_first_of_several_failed_saves_ends_the_run_and_the_others_are_listed() {
     let (_above, root) = root();
     let settings = Settings { background_saves: true, ..epochs(1) };
     let mut trainer = trainer(settings).with_checkpoints_in(&root);
@@ -175,7 +175,7 @@ fn removals_and_links_that_a_kill_prevented_are_finished_by_the_resume() {
 }
 
 #[test]
-fn a_resumed_run_that_fails_before_it_has_come_to_where_it_was_saves_nothing() {
+fn a_resumed_run_that_fails_before_its_resume_point_saves_nothing() {
     let root = tempfile::tempdir().unwrap();
     let checkpoints = root.path().join("runs/the-run/checkpoints");
     let mut trainer = run(root.path(), false);
@@ -215,7 +215,7 @@ fn a_resumed_run_that_fails_before_it_has_come_to_where_it_was_saves_nothing() {
 }
 
 #[test]
-fn a_panic_on_the_thread_that_writes_is_a_save_that_failed_and_has_the_way_to_it() {
+fn a_panic_on_the_writing_thread_is_a_failed_save_with_a_backtrace() {
     for background_saves in [false, true] {
         let (_above, root) = root();
         let settings = Settings { background_saves, debug: true, ..epochs(1) };

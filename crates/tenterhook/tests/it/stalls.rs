@@ -125,7 +125,7 @@ fn expected(loader: &str, times: usize) -> Vec<Told> {
 }
 
 #[test]
-fn a_loader_that_blocks_training_is_named_while_it_does_and_again_when_that_has_doubled() {
+fn a_loader_that_blocks_training_is_reported_and_again_when_the_wait_has_doubled() {
     let blocking = |gate: Gate| {
         let data = DataLoaders::new().train(other("quick"));
         data.make(Split::Train, move || Ok(Blocking::new("blocking", &gate)))

@@ -74,7 +74,7 @@ fn trace_updates_without_a_run_directory_is_reported_once() {
 }
 
 #[test]
-fn a_condition_on_the_loss_is_asked_at_every_step_however_rarely_it_is_logged() {
+fn a_condition_on_the_loss_is_evaluated_at_every_step_however_rarely_it_is_logged() {
     for condition in ["loss < 1e9", "train/loss < 1e9"] {
         let hook = Scaled::by(0.5);
         let seen = hook.seen.clone();
@@ -235,7 +235,7 @@ fn a_panicking_update_hook_leaves_the_gradients_as_they_were() {
 }
 
 #[test]
-fn several_of_them_work_on_what_the_last_one_left() {
+fn several_update_hooks_each_change_the_result_of_the_previous_one() {
     let learned = |hooks: [(&str, f32); 2]| {
         let mut trainer = trainer(epochs(1));
         for (name, by) in hooks {

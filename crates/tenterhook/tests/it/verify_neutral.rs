@@ -111,14 +111,14 @@ fn an_observer_that_draws_from_the_engine_is_named_with_step_and_parameter() {
 }
 
 #[test]
-fn the_guilty_one_is_found_among_innocent_ones() {
+fn the_non_neutral_observer_is_found_among_neutral_ones() {
     let report =
         tested(10, |engine| vec![innocent("a"), intruder("spy", engine, 3), innocent("b"), innocent("c")]);
     assert_eq!(causes(&report), [["spy"]]);
 }
 
 #[test]
-fn two_that_are_guilty_only_together_are_named_together() {
+fn two_observers_that_change_training_only_together_are_named_together() {
     let report = tested(10, |engine| {
         let (engine, primed) = (engine.clone(), Arc::new(AtomicU64::new(0)));
         let prime = Arc::clone(&primed);
@@ -135,7 +135,7 @@ fn two_that_are_guilty_only_together_are_named_together() {
 }
 
 #[test]
-fn a_program_that_does_not_do_the_same_twice_is_not_blamed_on_a_hook() {
+fn a_nondeterministic_program_is_not_attributed_to_a_hook() {
     let runs = AtomicU64::new(0);
     let report = neutral::verify(10, || {
         let run = runs.fetch_add(1, Ordering::Relaxed);
@@ -200,7 +200,7 @@ fn a_run_that_ends_earlier_because_of_an_observer_differs() {
 }
 
 #[test]
-fn an_observer_that_a_controller_reads_from_is_not_tested_and_stays() {
+fn an_observer_that_a_controller_reads_from_is_in_all_runs_and_not_tested() {
     let report = tested(8, |_| {
         let norms = closure::on_after_backward("norms", |cx| cx.log("norm", cx.gradients.norm()));
         let smooth = closure::on_step_end("smooth", |cx| cx.log("smooth", cx.metrics().get("norm").unwrap()));
@@ -239,7 +239,7 @@ impl UpdateHook for Damps {
 }
 
 #[test]
-fn an_observer_that_an_update_hook_reads_from_is_not_tested_and_stays() {
+fn an_observer_that_an_update_hook_reads_from_is_in_all_runs_and_not_tested() {
     let report = neutral::verify(8, || {
         let norms = closure::on_after_backward("norms", |cx| cx.log("norm", cx.gradients.norm()));
         let hooks: [AnyHook; 2] = [norms.writes("norm").into(), innocent("a")];
@@ -340,7 +340,7 @@ fn innocent_every(name: &'static str, cadence: &str) -> AnyHook {
 }
 
 #[test]
-fn a_training_that_is_shorter_than_asked_for_is_compared_whole() {
+fn a_training_that_is_shorter_than_requested_is_compared_completely() {
     let report = neutral::verify(1000, || training(&epochs(2), |_| vec![innocent("a")])).unwrap();
     assert!(report.is_neutral(), "{report}");
     assert_eq!(report.steps, 8);
@@ -369,7 +369,7 @@ fn a_resumed_training_is_tested_from_the_checkpoint_on() {
 }
 
 #[test]
-fn what_hooks_write_is_gone_afterwards() {
+fn files_that_hooks_write_are_removed_afterwards() {
     let seen: Arc<Mutex<Vec<PathBuf>>> = Arc::default();
     let writing = Arc::clone(&seen);
     let report = neutral::verify(5, || {
@@ -434,7 +434,7 @@ fn it_can_be_interrupted() {
 }
 
 #[test]
-fn what_is_read_is_seen_through_patterns_and_conditions() {
+fn reads_are_detected_through_patterns_and_conditions() {
     let norms = HookSpec::observer("x").writes("grad_norm/*");
     assert_eq!(
         HookSpec::observer("x").gated_by("grad_norm/total").reads_from(&norms),

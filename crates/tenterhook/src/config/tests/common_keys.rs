@@ -122,7 +122,7 @@ fn a_budget_without_accounts_is_refused_at_its_key() {
 }
 
 #[test]
-fn max_failures_alone_suffices_where_the_hook_disables_itself() {
+fn max_failures_is_enough_if_the_hooks_default_is_to_be_disabled() {
     let policy = |keys: &str| {
         let file = format!("[[hooks]]\nuse = \"mycrate::hooks::Seen\"\n{keys}");
         let trainer = works_with_stubs(&file, &[], &[]).bare_trainer(&registry()).expect("a trainer");

@@ -278,7 +278,7 @@ fn verdicts(python: &str, schema: &Value, cases: &[&str]) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn our_verdicts_are_those_that_the_tests_below_expect() {
+fn the_cases_are_valid_or_invalid_as_listed() {
     for file in RIGHT {
         resolve_with(&registry(), file, &[], &[]).unwrap_or_else(|error| panic!("{file}\n{error}"));
     }
@@ -300,7 +300,7 @@ fn a_real_validator_agrees_with_us() {
 }
 
 #[test]
-fn what_we_print_is_valid() {
+fn the_printed_configuration_is_valid() {
     let Some(python) = with("jsonschema") else { return };
     let schema = config_schema(&tasks(), &registry());
     let printed: Vec<_> = RIGHT

@@ -155,7 +155,7 @@ fn a_missing_file_is_named() {
 }
 
 #[test]
-fn without_a_file_the_heading_names_none() {
+fn without_a_file_the_heading_names_no_file() {
     let sources = Sources { sets: vec!["trainer.max_epochs=x".into()], ..Sources::default() };
     let error = sources.resolve(&tasks(), &Registry::default()).map(|_| ()).expect_err("text");
     assert!(error.to_string().starts_with("1 problem in the configuration\n--set trainer"), "{error}");

@@ -104,7 +104,7 @@ impl Runs {
             [run] if run.name == wanted || run.record.id == wanted => Ok(run),
             [] => Err(self.not_found(wanted)),
             // The user may mean a damaged run.
-            [run] => match self.damaged_called(wanted) {
+            [run] => match self.find_damaged(wanted) {
                 Some((name, error)) if name == wanted => Err(error.clone()),
                 Some((name, _)) => Err(ReadError::Ambiguous {
                     wanted: wanted.to_owned(),
@@ -164,13 +164,13 @@ impl Runs {
         Ok(position)
     }
 
-    fn damaged_called(&self, wanted: &str) -> Option<&(String, ReadError)> {
+    fn find_damaged(&self, wanted: &str) -> Option<&(String, ReadError)> {
         let exact = self.damaged.iter().find(|(name, _)| name == wanted);
         exact.or_else(|| self.damaged.iter().find(|(name, _)| is_part(wanted, name)))
     }
 
     fn not_found(&self, wanted: &str) -> ReadError {
-        match self.damaged_called(wanted) {
+        match self.find_damaged(wanted) {
             // The run exists, so its own error says more than "not found".
             Some((_, error)) => error.clone(),
             _ if is_name(wanted) && self.directory.join(wanted).is_dir() => {

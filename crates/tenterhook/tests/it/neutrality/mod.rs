@@ -157,7 +157,7 @@ fn any_training() -> impl Strategy<Value = Training> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
     #[test]
-    fn any_observers_in_any_order_come_to_the_same_bits_as_none(
+    fn any_observers_in_any_order_give_the_same_bits_as_none(
         training in any_training(),
         set in any_set(),
     ) {
@@ -218,7 +218,7 @@ fn an_observer_that_reads_the_loss_does_not_influence_decisions_about_it() {
 }
 
 #[test]
-fn what_is_no_observer_would_be_noticed() {
+fn a_hook_that_changes_training_is_detected() {
     let training = Training { noises: 1, ..Training::full() };
     let (alone, _) = training.run([]);
     assert_eq!(training.run([]).0, alone, "it is the same every time");

@@ -97,7 +97,7 @@ fn a_failure() {
 }
 
 #[test]
-fn the_best_model_a_disabled_hook_and_an_early_stop_are_told_as_such() {
+fn the_best_model_a_disabled_hook_and_an_early_stop_are_reported() {
     let (server, root) = (Server::start(&[Answer::Status(200)]), tempfile::tempdir().unwrap());
     // A minute between batches, so that no message is suppressed as too frequent.
     let hand = Hand::at(0);
@@ -131,7 +131,7 @@ fn panic_quietly() {
 }
 
 #[test]
-fn a_heart_beats_while_a_step_takes_as_long_as_it_likes() {
+fn heartbeats_are_sent_during_a_long_step() {
     let (server, root) = (Arc::new(Server::start(&[Answer::Status(200)])), tempfile::tempdir().unwrap());
     let mut trainer = recorded(root.path(), settings());
     trainer.add_hook(heartbeat().to(address(&server))).unwrap();

@@ -184,7 +184,7 @@ fn a_server_that_recovers() {
 }
 
 #[test]
-fn a_server_that_wants_to_be_left_alone_for_a_while() {
+fn a_server_that_asks_to_retry_later() {
     let server = Server::start(&[Answer::With(429, "Retry-After: 2"), Answer::Status(200)]);
     let (root, mut toy) = (tempfile::tempdir().unwrap(), Toy::default());
     let mut trainer = recorded(root.path(), settings());

@@ -35,7 +35,7 @@ fn every_checkpoint_arrives_byte_for_byte_and_training_is_the_same() {
 }
 
 #[test]
-fn what_was_uploaded_is_whole_and_training_goes_on_from_it() {
+fn an_uploaded_checkpoint_is_whole_and_can_be_resumed() {
     let root = tempfile::tempdir().unwrap();
     let job = job(&root);
     let ended = job.run();
@@ -51,7 +51,7 @@ fn what_was_uploaded_is_whole_and_training_goes_on_from_it() {
 }
 
 #[test]
-fn the_one_that_is_written_on_a_signal_or_after_a_failure_arrives_too() {
+fn a_checkpoint_after_a_signal_or_a_failure_is_also_uploaded() {
     for (end, name) in [(End::Interrupted, "emergency-"), (End::Failed, "epoch=1-")] {
         let root = tempfile::tempdir().unwrap();
         let mut job = Job { end, ..job(&root) };
@@ -65,7 +65,7 @@ fn the_one_that_is_written_on_a_signal_or_after_a_failure_arrives_too() {
 }
 
 #[test]
-fn only_the_best_are_uploaded_where_nothing_else_is_wanted() {
+fn only_the_best_are_uploaded_if_so_configured() {
     let root = tempfile::tempdir().unwrap();
     let mut job = job(&root);
     job.hook = job.hook.map(|hook| format!("{hook}\nonly = \"best\""));
@@ -77,7 +77,7 @@ fn only_the_best_are_uploaded_where_nothing_else_is_wanted() {
 }
 
 #[test]
-fn where_nothing_can_be_written_there_is_no_manifest_and_training_is_the_same() {
+fn a_failed_upload_leaves_no_manifest_and_does_not_change_training() {
     let root = tempfile::tempdir().unwrap();
     let job = job(&root);
     // In one of the three uploads, a directory is in the place of a file.
@@ -93,7 +93,7 @@ fn where_nothing_can_be_written_there_is_no_manifest_and_training_is_the_same() 
 }
 
 #[test]
-fn one_that_is_removed_before_its_turn_is_no_failure() {
+fn a_checkpoint_that_is_removed_before_its_upload_is_no_failure() {
     let root = tempfile::tempdir().unwrap();
     let mut job = job(&root);
     // Only the newest checkpoint is kept, and an upload may start before or after the next save has replaced
@@ -113,7 +113,7 @@ fn one_that_is_removed_before_its_turn_is_no_failure() {
 }
 
 #[test]
-fn what_was_not_uploaded_before_is_when_the_run_goes_on() {
+fn missing_uploads_are_made_up_by_a_resume() {
     let root = tempfile::tempdir().unwrap();
     // As if the process had been killed before its uploads.
     let first = Job { hook: None, epochs: 2, ..job(&root) };
@@ -126,7 +126,7 @@ fn what_was_not_uploaded_before_is_when_the_run_goes_on() {
 }
 
 #[test]
-fn among_the_checkpoints_themselves_is_no_place_for_them() {
+fn uploads_into_the_checkpoint_directory_are_refused() {
     let root = tempfile::tempdir().unwrap();
     let mut job = job(&root);
     job.hook = Some(format!("to = \"{}\"", job.checkpoints().join("backup").display()));

@@ -27,7 +27,7 @@ fn check(root: &Path, newer: &Path, file: &str, what: &str) {
 }
 
 #[test]
-fn every_file_cut_flipped_or_gone_is_found_and_the_one_before_is_taken() {
+fn every_truncated_changed_or_missing_file_is_found_and_the_older_checkpoint_is_used() {
     let (root, newer) = two();
     assert_eq!(
         newest_whole(root.path(), OnUnreadable::Stop).unwrap(),

@@ -85,7 +85,7 @@ fn check(root: &Path, model: &mut Model) {
 }
 
 /// The remaining hidden names.
-fn litter(root: &Path) -> Vec<String> {
+fn hidden_names(root: &Path) -> Vec<String> {
     let deep = root.join("deep");
     let deep = if deep.exists() { names(&deep) } else { Vec::new() };
     names(root).into_iter().chain(deep).filter(|name| name.starts_with('.')).collect()
@@ -114,12 +114,12 @@ fn play(steps: &[Step], exchanges: bool) {
             // As the next process does first.
             clean_up(&Faulty::never(), root).unwrap();
             check(root, &mut model);
-            assert_eq!(litter(root), [""; 0]);
+            assert_eq!(hidden_names(root), [""; 0]);
         }
     }
     clean_up(&Faulty::never(), root).unwrap();
     check(root, &mut model);
-    assert_eq!(litter(root), [""; 0]);
+    assert_eq!(hidden_names(root), [""; 0]);
 }
 
 proptest! {

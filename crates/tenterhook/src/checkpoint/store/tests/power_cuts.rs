@@ -72,7 +72,7 @@ fn at_every_operation(exchanges: bool, act: Act<'_>, check: &dyn Fn(&After)) {
 }
 
 #[test]
-fn a_new_checkpoint_is_there_once_its_save_has_ended_and_the_others_stay() {
+fn a_new_checkpoint_is_durable_after_its_save_and_the_others_are_kept() {
     let act = |disk: &dyn Disk, root: &Path| save(disk, &root.join("deep/er/b"), 3);
     at_every_operation(true, &act, &|After { whole, newest, latest, done, what, .. }| {
         assert!(*whole == [1, 2, 3] || !done && *whole == [1, 2], "{what}: {whole:?}");
@@ -119,7 +119,7 @@ fn nothing_is_lost(After { whole, newest, latest, marked, what, .. }: &After) {
 }
 
 #[test]
-fn a_whole_save_never_leaves_fewer_checkpoints_than_before() {
+fn a_save_never_leaves_fewer_checkpoints_than_before() {
     for exchanges in [true, false] {
         at_every_operation(exchanges, &jobs::carry_out, &|after| {
             nothing_is_lost(after);
