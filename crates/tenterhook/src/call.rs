@@ -327,7 +327,7 @@ impl<'t, M: Module> Call<'t, M> {
         let names: Vec<_> = loaders.iter().map(|loader| loader.name().to_owned()).collect();
         if let Some(twice) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
             let error =
-                format!("two {} loaders are called `{}`; give each a name of its own", split.key(), twice.1);
+                format!("two {} loaders are called `{}`; give them different names", split.key(), twice.1);
             return Err(self.run.failed(error.into(), false));
         }
         self.run.loaders.watch.wait.set_names(split, &names);

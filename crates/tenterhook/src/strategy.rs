@@ -126,7 +126,7 @@ pub enum RankError {
         other: (usize, String),
     },
     /// A rank did not reach a collective in time.
-    #[error("rank {rank} did not come to `{site}` within {seconds} s")]
+    #[error("rank {rank} did not reach `{site}` within {seconds} s")]
     Missing {
         /// The rank.
         rank: usize,

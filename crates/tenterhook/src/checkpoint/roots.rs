@@ -155,8 +155,8 @@ impl Roots {
     fn directory_of(&self, path: &CheckpointPath) -> Result<&Path, BoxError> {
         let Some(hook) = &path.hook else { return Ok(&self.own) };
         let declared = self.declared.iter().find(|(name, _)| name == hook);
-        let (_, directory) = declared
-            .ok_or_else(|| format!("hook `{hook}` declares no directory of its own for checkpoints"))?;
+        let (_, directory) =
+            declared.ok_or_else(|| format!("hook `{hook}` declares no directory for checkpoints"))?;
         Ok(directory)
     }
 }
@@ -236,6 +236,6 @@ mod tests {
         let path = CheckpointPath { hook: Some("gone".into()), path: RelPath::new("a").expect("a name") };
         assert!(!roots().is_declared(&path));
         let error = roots().resolve(&path).expect_err("nothing is meant").to_string();
-        assert_eq!(error, "hook `gone` declares no directory of its own for checkpoints");
+        assert_eq!(error, "hook `gone` declares no directory for checkpoints");
     }
 }

@@ -80,10 +80,10 @@ pub enum InterleaveError {
         loaders: usize,
     },
     /// A weight is not positive and finite.
-    #[error("weight {0} is not a positive, finite number; remove the loader to take nothing of it")]
+    #[error("weight {0} is not a positive, finite number; remove the loader to use none of its batches")]
     Weight(f64),
     /// A turn without a batch.
-    #[error("`pattern` holds a 0; remove the loader to take nothing of it")]
+    #[error("`pattern` holds a 0; remove the loader to use none of its batches")]
     EmptyTurn,
 }
 

@@ -300,6 +300,6 @@ impl<M: Module> Loop<M> {
         }
         missing.dedup();
         (!missing.is_empty())
-            .then(|| format!("what the run should leave is not on the disk: {}", missing.join("; ")))
+            .then(|| format!("results of the run could not be written: {}", missing.join("; ")))
     }
 }

@@ -96,7 +96,7 @@ impl<M: Module> Loop<M> {
         for changed in self.hooks.take_roster_changes() {
             // Hooks that were disabled after a failure are listed above.
             if let RosterChange { by: Some(by), change: RosterRequest::Disable(hook) } = &changed {
-                self.journal.disabled.push((hook.clone(), format!("`{by}` asked for it")));
+                self.journal.disabled.push((hook.clone(), format!("requested by `{by}`")));
             }
             self.note(RunNotice::Changed(changed));
         }
@@ -233,7 +233,7 @@ impl<M: Module> Loop<M> {
             ));
         }
         let missing = optimizer.filter(|optimizer| *optimizer >= optimizers)?;
-        Some(format!("there are only {optimizers} optimizers, counted from 0; {missing} is none of them"))
+        Some(format!("there is no optimizer {missing}; there are {optimizers}, counted from 0"))
     }
 
     /// Refuses a decision that cannot be applied. For a hook, its error policy applies; for the module, this

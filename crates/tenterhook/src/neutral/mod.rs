@@ -103,7 +103,7 @@ pub enum NeutralError {
     #[error("{0}")]
     Make(#[source] BoxError),
     /// `make` returned a training with other hooks.
-    #[error("the training was made again, and its hooks differ: {0}")]
+    #[error("the training was built again, and its hooks differ: {0}")]
     OtherHooks(#[from] RosterError),
     /// The temporary directory could not be made.
     #[error("cannot make a temporary directory: {0}")]

@@ -86,7 +86,7 @@ pub enum ResumeError {
     #[error("{0}; `--skip-unreadable` resumes from the newest one that can be read")]
     Newest(#[source] Box<ResumeError>),
     /// The path is neither a checkpoint nor a run.
-    #[error("{} is neither a checkpoint nor a run; name one of both", path.display())]
+    #[error("{} is neither a checkpoint nor a run; name one of them", path.display())]
     Neither {
         /// The path.
         path: PathBuf,

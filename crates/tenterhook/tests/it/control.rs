@@ -291,7 +291,7 @@ fn a_rate_that_cannot_be_set_is_a_failure_of_the_requesting_hook() {
     let disable = Policy { on_error: OnError::Disable, max_failures: 2 };
     for (wrong, why) in [
         (Request::Lr { optimizer: None, change: LrChange::Set(f64::NAN) }, "must be a number of 0 or more"),
-        (Request::Lr { optimizer: Some(7), change: LrChange::Scale(0.5) }, "7 is none of them"),
+        (Request::Lr { optimizer: Some(7), change: LrChange::Scale(0.5) }, "there is no optimizer 7"),
     ] {
         let of = |policy: Option<Policy>| {
             let mut trainer = trainer(epochs(1));

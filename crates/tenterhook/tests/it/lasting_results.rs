@@ -34,7 +34,7 @@ fn block(directory: &Path, name: &str) {
 fn without_its_weights_a_run_has_failed_and_its_record_says_so() {
     let root = tempfile::tempdir().unwrap();
     let failure = failed(root.path(), |directory| block(directory, "weights.safetensors"));
-    assert!(failure.contains("what the run should leave is not on the disk: cannot write "), "{failure}");
+    assert!(failure.contains("results of the run could not be written: cannot write "), "{failure}");
     assert!(failure.contains("weights.safetensors: "), "{failure}");
     let record = run_json(&latest(root.path()));
     assert_eq!(record["status"], "failed", "{record}");

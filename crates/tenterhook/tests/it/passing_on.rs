@@ -207,5 +207,5 @@ fn the_other_hooks_receive_the_disabled_hook_and_the_reason() {
     assert_eq!(heard.len(), 2, "{heard:?}");
     assert_eq!(heard[0].0, "sends");
     assert!(heard[0].1.contains("it cannot begin"), "{heard:?}");
-    assert_eq!(heard[1], ("lines".to_owned(), "`asks` asked for it".to_owned()));
+    assert_eq!(heard[1], ("lines".to_owned(), "requested by `asks`".to_owned()));
 }

@@ -271,7 +271,7 @@ fn a_write_error_is_reported_once_and_fails_the_call_at_its_end() {
         .fit(&mut toy, &mut data(4, 1))
         .unwrap_err();
     let RunError::Failed { failure, later, report } = error else { panic!("{error}") };
-    let why = "what the run should leave is not on the disk: the disk is full; 7 lines of metrics and events are \
+    let why = "results of the run could not be written: the disk is full; 7 lines of metrics and events are \
                lost (the disk is full)";
     assert!(failure.to_string().contains(why) && later.is_empty(), "{failure}");
     assert!(matches!(report.outcome, Outcome::Failed { .. }), "{:?}", report.outcome);

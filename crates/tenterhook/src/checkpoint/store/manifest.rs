@@ -68,7 +68,7 @@ impl Manifest {
             zeroed
         });
         if zeroed.is_none_or(|text| *blake3::hash(text.as_bytes()).to_hex() != *header.blake3) {
-            return Err("its hash is not the one that it says".to_owned());
+            return Err("it does not match its own hash".to_owned());
         }
         if header.format != known {
             return Ok(ParsedManifest::OtherFormat(header.format));

@@ -40,7 +40,7 @@ pub enum CheckpointError {
         path: PathBuf,
     },
     /// The path is not a checkpoint.
-    #[error("{} is not a checkpoint: it is no directory with a {STATE}", path.display())]
+    #[error("{} is not a checkpoint: it is not a directory with a {STATE}", path.display())]
     NotACheckpoint {
         /// The path.
         path: PathBuf,

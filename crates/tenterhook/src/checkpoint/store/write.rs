@@ -119,7 +119,7 @@ fn check_replaceable(path: &Path) -> io::Result<()> {
     match has_manifest(path) {
         Ok(true) => Ok(()),
         Ok(false) => refused("it is a directory without the manifest of a checkpoint"),
-        Err(error) => refused(&format!("the manifest of what is there cannot be read: {error}")),
+        Err(error) => refused(&format!("the existing manifest cannot be read: {error}")),
     }
 }
 

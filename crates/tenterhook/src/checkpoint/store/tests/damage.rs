@@ -85,10 +85,10 @@ fn messages_say_what_is_wrong_and_what_to_do() {
     fs::remove_file(newer.join(MANIFEST)).unwrap();
     assert_eq!(said(&newer), "checkpoint R/newer/manifest.json is damaged: it is missing; use another one");
     assert_eq!(said(&root.path().join("none")), "there is no checkpoint R/none");
-    assert_eq!(said(root.path()), "R is not a checkpoint: it is no directory with a state.json");
+    assert_eq!(said(root.path()), "R is not a checkpoint: it is not a directory with a state.json");
     assert_eq!(
         said(&newer.join(STATE)),
-        "R/newer/state.json is not a checkpoint: it is no directory with a state.json"
+        "R/newer/state.json is not a checkpoint: it is not a directory with a state.json"
     );
 }
 
