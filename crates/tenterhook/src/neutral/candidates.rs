@@ -159,5 +159,5 @@ fn idle(spec: &HookSpec, received: ReceivedEvents) -> Option<String> {
         return None;
     }
     let waits: Vec<_> = wanted.iter().filter(counts).map(Event::handler).take(3).collect();
-    Some(format!("nothing that it waits for came through to it ({})", waits.join(", ")))
+    Some(format!("it received none of the events that it waits for ({})", waits.join(", ")))
 }

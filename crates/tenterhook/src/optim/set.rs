@@ -213,7 +213,7 @@ impl<E: Engine> OptimizerSet<E> {
             let (name, shape, dtype) = (all.name(index), all.shape(index), all.dtype(index));
             let given = gradients.get(name).ok()?;
             let fits = given.shape == shape && given.dtype == dtype;
-            (!fits).then(|| format!("`{name}` is {given:?}, its parameter {dtype:?}{shape:?}"))
+            (!fits).then(|| format!("`{name}` is {given:?}, but its parameter is {dtype:?}{shape:?}"))
         });
         let wrong: Vec<_> = unknown.chain(unfit).collect();
         if wrong.is_empty() {

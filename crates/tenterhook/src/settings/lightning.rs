@@ -75,7 +75,7 @@ const SETTINGS: &[Hint] = &[
     no("inferencemode", "not needed: evaluation always runs without a graph of gradients"),
     no(
         "reloaddataloaderseverynepochs multipletrainloadermode preparedatapernode",
-        "not supported: loaders are made once per call; how several take turns is said in the data module (`Interleave`)",
+        "not supported: loaders are made once per call; the data module defines how several are interleaved (`Interleave`)",
     ),
     no(
         "enableautologhparams modelregistry",

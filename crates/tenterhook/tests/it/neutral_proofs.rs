@@ -62,9 +62,9 @@ fn a_hook_that_did_nothing_is_not_called_neutral() {
     assert!(!report.is_neutral());
     let why: Vec<_> = report.not_exercised.iter().map(|idle| idle.why.as_str()).collect();
     assert_eq!(why[0], "it fires every 100 steps, and the run was shorter; 100 steps would do");
-    assert!(why[1].starts_with("nothing that it waits for came through to it (on_activation"), "{why:?}");
-    assert_eq!(why[2], "nothing that it waits for came through to it (on_test_end)");
-    assert_eq!(why[3], "nothing that it waits for came through to it (on_step_end)");
+    assert!(why[1].starts_with("it received none of the events that it waits for (on_activation"), "{why:?}");
+    assert_eq!(why[2], "it received none of the events that it waits for (on_test_end)");
+    assert_eq!(why[3], "it received none of the events that it waits for (on_step_end)");
     assert!(report.to_string().starts_with("nothing was proved: no observer was exercised in 8 steps"));
 }
 

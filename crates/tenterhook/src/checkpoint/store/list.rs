@@ -288,7 +288,7 @@ fn dangling(root: &Path, path: &Path) -> io::Result<Kind> {
     let is_ours = [LATEST, LAST].iter().any(|name| path.file_name().is_some_and(|found| found == *name));
     match fs::read_link(path) {
         Ok(target) if is_ours && target.is_absolute() && !target.starts_with(root.canonicalize()?) => {
-            let text = format!("it leads to {}, which is not there (is its disk mounted?)", target.display());
+            let text = format!("its target {} does not exist (is the disk mounted?)", target.display());
             Err(io::Error::new(ErrorKind::NotFound, text))
         }
         _ => Ok(Kind::Nothing),

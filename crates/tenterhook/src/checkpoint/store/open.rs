@@ -157,7 +157,7 @@ impl VerifiedCheckpoint {
         if let Some(name) = strange {
             return Err(CheckpointError::damaged(
                 &file,
-                format!("it lists `{name}`, which is no name of a file"),
+                format!("it lists `{name}`, which is not a file name"),
             ));
         }
         if !manifest.files.contains_key(STATE) {

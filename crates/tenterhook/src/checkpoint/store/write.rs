@@ -113,7 +113,7 @@ fn check_replaceable(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
         Ok(found) if found.is_symlink() => return Ok(()),
-        Ok(found) if !found.is_dir() => return refused("it is a file and no checkpoint"),
+        Ok(found) if !found.is_dir() => return refused("it is a file, not a checkpoint"),
         Ok(_) => {}
     }
     match has_manifest(path) {

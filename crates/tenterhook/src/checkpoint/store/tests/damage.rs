@@ -131,7 +131,7 @@ fn a_manifest_leads_to_no_file_elsewhere() {
             manifest::Manifest::text(FORMAT, std::iter::once((name.to_owned(), sum)).collect()).unwrap();
         fs::write(newer.join(MANIFEST), text).unwrap();
         let error = verify(&newer).unwrap_err().to_string();
-        assert!(error.contains("which is no name of a file"), "{error}");
+        assert!(error.contains("which is not a file name"), "{error}");
     }
 }
 
