@@ -1,4 +1,4 @@
-//! Notes the compiler's version, for `run.json`.
+//! Passes the compiler's version to the crate, for `run.json`.
 
 use std::process::Command;
 

@@ -99,7 +99,7 @@ impl<M: Module> Loop<M> {
         self.after_event(module)
     }
 
-    /// Checks the budgets at the end of training. No hook is disabled any more.
+    /// Checks the budgets at the end of training. Hooks are no longer disabled.
     pub(crate) fn check_final_budgets(&mut self) {
         if self.hooks.has_budgets() && self.hooks.is_accounting() {
             self.report_overruns(true);

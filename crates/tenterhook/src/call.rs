@@ -30,7 +30,7 @@ pub(crate) struct Call<'t, M: Module> {
     /// The data of this call has been fingerprinted.
     pub(crate) identified: bool,
     pub(crate) options: CallOptions,
-    /// When to report metrics that hooks read and nothing has logged.
+    /// When to report metrics that hooks read but that were not logged.
     pub(crate) unlogged: UnloggedCheck,
     torn_down: TornDown,
 }
@@ -44,13 +44,13 @@ pub(crate) struct CallOptions {
     pub(crate) lenient: bool,
 }
 
-/// The parts that the user brings.
+/// The parts that the user supplies.
 type UserParts<'t, M> = (&'t mut M, &'t mut dyn DataModule<<M as Module>::Batch>);
 
 /// Loaders, and the number of batches to use of each; `None` is all.
 pub(crate) type LimitedLoaders<B> = (Loaders<B>, Vec<Option<u64>>);
 
-/// What has been torn down already.
+/// The parts that are already torn down.
 #[derive(Default)]
 struct TornDown {
     strategy: bool,
@@ -101,7 +101,8 @@ impl<'t, M: Module> Call<'t, M> {
         let failure = match ran {
             Ok(Ok(())) => return self.finished(),
             Ok(Err(failure)) => failure,
-            // The runner catches the panics of hooks, so this one is of the module, the data or the trainer.
+            // The runner catches the panics of hooks, so this one comes from the module, the data or the
+            // trainer.
             Err(panic) => self.run.failed(panic_message(&*panic).into(), true),
         };
         let mut later = Vec::new();
@@ -162,7 +163,7 @@ impl<'t, M: Module> Call<'t, M> {
     }
 
     /// A hook's failure within a step of the module is deferred until the step returns, and precedes a
-    /// failure of the step. The step's failure is dropped if it only passes the hook's on.
+    /// failure of the step. The step's failure is dropped if it only passes on the hook's failure.
     fn first_failure(&mut self, failure: Failure, later: &mut Vec<Failure>) -> Failure {
         let Some(of_hook) = self.run.hooks.take_aborted() else { return failure };
         later.extend(Some(failure).filter(|failure| !failure.error.is::<Aborting>()));
@@ -236,7 +237,8 @@ impl<'t, M: Module> Call<'t, M> {
         call!(self.run, Module, "teardown", self.module.teardown(stage))
     }
 
-    /// Delivers `on_exception` to hooks, module, data and strategy. Further failures stop nothing.
+    /// Delivers `on_exception` to hooks, module, data and strategy. Further failures are collected and do not
+    /// stop the delivery.
     fn report(&mut self, failure: &Failure, later: &mut Vec<Failure>) {
         self.deliver_to_all_hooks(later, |call| {
             let run_cx = run_cx!(call.run, call.module);
@@ -268,7 +270,7 @@ impl<'t, M: Module> Call<'t, M> {
         }
     }
 
-    /// Delivers an event to all hooks, whatever fails, and applies their decisions.
+    /// Delivers an event to all hooks, even after failures, and applies their decisions.
     fn deliver_to_all_hooks(
         &mut self,
         later: &mut Vec<Failure>,
@@ -283,7 +285,8 @@ impl<'t, M: Module> Call<'t, M> {
         self.shielded(later, |call| call.run.after_event(call.module));
     }
 
-    /// Runs a part of the clean-up that calls user code. Its failure is collected and stops nothing.
+    /// Runs a part of the clean-up that calls user code. Its failure is collected and does not stop the
+    /// clean-up.
     pub(crate) fn guarded(
         &mut self,
         callee: Callee,
@@ -298,8 +301,8 @@ impl<'t, M: Module> Call<'t, M> {
         });
     }
 
-    /// Runs a part of the clean-up. Its failure or panic is collected and stops nothing. Returns `false`
-    /// after a panic.
+    /// Runs a part of the clean-up. Its failure or panic is collected and does not stop the clean-up. Returns
+    /// `false` after a panic.
     pub(crate) fn shielded(
         &mut self,
         later: &mut Vec<Failure>,
@@ -324,7 +327,7 @@ impl<'t, M: Module> Call<'t, M> {
         let names: Vec<_> = loaders.iter().map(|loader| loader.name().to_owned()).collect();
         if let Some(twice) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
             let error =
-                format!("two {} loaders are called `{}`; give each a name of its own", split.key(), twice.1);
+                format!("two {} loaders are called `{}`; give them different names", split.key(), twice.1);
             return Err(self.run.failed(error.into(), false));
         }
         self.run.loaders.watch.wait.set_names(split, &names);
@@ -354,7 +357,7 @@ impl<'t, M: Module> Call<'t, M> {
         }
     }
 
-    /// Creates the run directory. All validation is done.
+    /// Creates the run directory, after all checks.
     pub(crate) fn begin_recording(&mut self) -> Result<(), Failure> {
         let (engine, resume) = (self.module.engine(), &self.resume);
         self.run.begin_recording(

@@ -62,8 +62,8 @@ impl<M: Module> Call<'_, M> {
     }
 
     /// Reports once the metrics that hooks read and that are not logged by the end of the first validation.
-    /// Training metrics and those that hooks write are due at the end of the epoch, and so are all without
-    /// validation. The plan refuses them earlier only if the module declares its metrics.
+    /// Training metrics and those that hooks write are checked at the end of the epoch; so are all metrics if
+    /// there is no validation. The plan refuses them earlier only if the module declares its metrics.
     pub(crate) fn report_unlogged(&mut self, after: UnloggedCheck) {
         let (shared, progress) = (&self.run.shared, &self.run.state.progress);
         let expected = if shared.run.validation.enabled { self.unlogged } else { UnloggedCheck::AfterEpoch };

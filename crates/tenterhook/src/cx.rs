@@ -115,8 +115,8 @@ impl<M: Module> Cx<'_, M> {
         self.listening
     }
 
-    /// Shows an activation to hooks. `values` makes it under the full name that it receives, if a hook wants
-    /// it; otherwise this costs a branch. Engines provide a method for their tensors on top of this one.
+    /// Shows an activation to hooks. If a hook wants the activation, `values` is called with its full name;
+    /// otherwise the cost is one branch. Engines provide a method for their tensors on top of this one.
     #[inline]
     pub fn show<S: TensorSource>(&mut self, name: impl Display, values: impl FnOnce(&str) -> S) {
         if self.listening {
@@ -128,9 +128,9 @@ impl<M: Module> Cx<'_, M> {
         }
     }
 
-    /// Shows an output of a validation, test or prediction step, such as the logits. `values` makes it under
-    /// the name that it receives, if a hook receives the event at the end of the batch. It is not called in
-    /// training. Engines provide a method for their tensors on top of this one.
+    /// Shows an output of a validation, test or prediction step, such as the logits. `values` is called with
+    /// the name if a hook receives the event at the end of the batch, and never in training. Engines provide
+    /// a method for their tensors on top of this one.
     #[inline]
     pub fn show_output<S: TensorSource + 'static>(&mut self, name: &str, values: impl FnOnce(&str) -> S) {
         if let Some(outputs) = &mut self.run.values.outputs {

@@ -35,7 +35,7 @@ impl<M: Module> Call<'_, M> {
     }
 
     /// Fingerprints the program and all data of a fit, and refuses data that differs from that of the
-    /// checkpoint. It uses loaders of its own, because the training loaders may depend on state of the data
+    /// checkpoint. It uses separate loaders, because the training loaders may depend on state of the data
     /// module that is restored later.
     pub(crate) fn check_data(&mut self, saved: &Identity) -> Result<(), Failure> {
         if !self.keeps_identity() {

@@ -3,10 +3,10 @@
 //! The crate to `cargo add`: the [`Trainer`] and its loops, settings, configuration, checkpoints. The
 //! contract of hooks ([`Observer`], [`Event`], the contexts, …) is re-exported at the root.
 
-// Only one module prints, because it must escape untrusted text.
+// Only one module may print: the one that escapes untrusted text.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-// `#[hook]` uses the public name of this crate.
+// The code that `#[hook]` generates refers to this crate by its public name.
 #[allow(unused_extern_crates)]
 extern crate self as tenterhook;
 
@@ -58,8 +58,8 @@ pub use crate::strategy::Strategy;
 pub use crate::tensors::{TensorBytes, TensorMap};
 pub use crate::trainer::{AddError, Predictions, Report, RunError, Trainer};
 
-/// The usual imports of hooks and programs. No name is in Burn's prelude, so both can be used: [`Tensor`],
-/// the view that hooks get, and [`Module`] are at the root.
+/// The usual imports of hooks and programs. It shares no name with Burn's prelude; [`Tensor`], the view that
+/// hooks get, and [`Module`] are only at the root.
 pub mod prelude {
     pub use tenterhook_core::context::*;
     pub use tenterhook_core::{
@@ -68,7 +68,7 @@ pub mod prelude {
         SaveRequest, Scalar, Stage, State, Tensors, Tier, TimeSpan, Update, UpdateHook, closure, hook, hooks,
     };
 
-    // Without its name, which is also that of Burn's trait.
+    // Unnamed, because Burn's trait has the same name.
     pub use crate::Module as _;
     pub use crate::settings::{BatchLimit, ClipAlgorithm, FastDevRun, OnSaveError, ValInterval};
     pub use crate::{

@@ -73,7 +73,7 @@ struct Part {
 pub struct TooLarge {
     /// The key that the largest part depends on.
     pub key: String,
-    /// What the largest part is.
+    /// A description of the largest part.
     pub what: String,
     /// The memory needed, in bytes.
     pub needed: f64,
@@ -95,8 +95,8 @@ impl Estimate {
         self
     }
 
-    /// Adds a part that depends on several keys. Each key has the ratio to its usual value; the key with the
-    /// largest ratio is reported, or the last of them.
+    /// Adds a part that depends on several keys. Each key comes with the ratio of its value to the usual one;
+    /// the key with the largest ratio is reported (the last one if several are equal).
     #[must_use]
     pub fn part_of(self, sizes: &[(&str, f64)], what: impl Into<String>, bytes: f64) -> Estimate {
         let furthest = sizes.iter().max_by(|a, b| a.1.total_cmp(&b.1));

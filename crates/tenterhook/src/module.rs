@@ -203,7 +203,8 @@ macro_rules! for_each_module_handler {
 #[macro_export]
 macro_rules! module_lifecycle {
     () => {
-        /// Builds what is too large to build earlier. Called after `setup` and before weights are restored.
+        /// Builds the parts of the model that are too large to build earlier. Called after `setup` and before
+        /// weights are restored.
         fn configure_model(&mut self) -> $crate::ModuleResult {
             Ok(())
         }

@@ -15,7 +15,7 @@ use crate::trainer::WallClock;
 ///
 /// Make one, [`emit`](OwnLoop::emit) events where they happen, and act on the [`Verdict`]. The events count
 /// epochs, batches and steps; the clock runs from the start. Messages of hooks and failures that do not end
-/// the run are printed, unless [`with_notices`](OwnLoop::with_notices) takes them.
+/// the run are printed, unless [`with_notices`](OwnLoop::with_notices) is set.
 ///
 /// ```
 /// use tenterhook::prelude::*;
@@ -84,7 +84,7 @@ impl OwnLoop {
         })
     }
 
-    /// Takes the notices instead of printing them.
+    /// Passes notices to this function instead of printing them.
     #[must_use]
     pub fn with_notices(mut self, take: impl FnMut(&RunNotice) + Send + 'static) -> OwnLoop {
         self.notices = RefCell::new(Notices::new(Readers::one(take), true));

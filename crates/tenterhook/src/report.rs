@@ -36,7 +36,7 @@ pub struct Report {
 #[derive(thiserror::Error)]
 pub enum RunError {
     /// The settings are invalid.
-    #[error("the trainer's settings cannot work:\n{}", .0.join("\n"))]
+    #[error("the settings of the trainer are invalid:\n{}", .0.join("\n"))]
     Settings(Vec<String>),
     /// A failure, after which all receivers were notified and torn down.
     #[error("{failure}")]

@@ -14,7 +14,7 @@ use crate::data::Split;
 use crate::journal::{Readers, RunNotice, SharedRecorder};
 use crate::run::{JournalEntry, JournalEvent};
 
-/// What the loop waits for, shared with the watch.
+/// The loader that the loop waits for, shared with the watch.
 #[derive(Debug, Default)]
 pub(crate) struct WaitState {
     /// The number of starts and ends of waiting: odd while the loop waits.
@@ -25,14 +25,14 @@ pub(crate) struct WaitState {
     epoch: AtomicU64,
     /// The names of the training loaders and of the evaluation loaders.
     names: Mutex<[Vec<String>; 2]>,
-    /// A stall was reported, and its end is not yet.
+    /// A stall was reported, but not its end.
     reported: AtomicBool,
     stalled: Mutex<Option<Stalled>>,
-    /// The watch ends.
+    /// Tells the watch to end.
     over: AtomicBool,
 }
 
-/// The loader that stalls, and since when.
+/// The stalled loader, and the start of the stall.
 #[derive(Clone, Debug)]
 struct Stalled {
     loader: String,
@@ -59,7 +59,7 @@ impl WaitState {
         self.evaluates.store(evaluates, Ordering::Relaxed);
     }
 
-    /// Only the loop's thread counts, so that a load and a store suffice.
+    /// Only the loop's thread counts, so a load and a store suffice.
     #[inline]
     fn count_change(&self) {
         self.changes.store(self.changes.load(Ordering::Relaxed) + 1, Ordering::Release);
@@ -183,7 +183,7 @@ fn watch(state: &WaitState, span: Duration, reporter: &Reporter) {
     }
 }
 
-/// Locks, also after a panic: the values stay consistent.
+/// Locks a mutex, even a poisoned one: its value stays consistent.
 fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

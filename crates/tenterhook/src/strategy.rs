@@ -1,9 +1,9 @@
 //! The strategy: how training is distributed over processes. The default is [`Solo`], one process.
 //!
 //! A strategy receives events and implements the collectives of the loop. All ranks call the same collectives
-//! in the same order. Each has the name of its call site, so that a strategy can detect ranks at different
-//! ones ([`RankError::Apart`]). The strategy fixes the order of summation, which must not depend on which
-//! rank comes first.
+//! in the same order. Each gets the name of its call site, so that a strategy can detect ranks at different
+//! call sites ([`RankError::Apart`]). The strategy fixes the order of summation, which must not depend on the
+//! order in which ranks arrive.
 //!
 //! | call site | collective | purpose |
 //! |---|---|---|
@@ -35,8 +35,7 @@ macro_rules! define_strategy {
                 World::SOLO
             }
 
-            /// Replaces the values by their sums over all ranks. The sums are the same on all ranks, to the
-            /// bit.
+            /// Replaces the values by their sums over all ranks. The sums are bit-identical on all ranks.
             fn sum_f32(&mut self, _site: &str, _values: &mut [f32]) -> Result<(), BoxError> {
                 alone(self.world(), "sum_f32")
             }
@@ -126,8 +125,8 @@ pub enum RankError {
         /// Another.
         other: (usize, String),
     },
-    /// A rank did not come to a collective in time.
-    #[error("rank {rank} did not come to `{site}` within {seconds} s")]
+    /// A rank did not reach a collective in time.
+    #[error("rank {rank} did not reach `{site}` within {seconds} s")]
     Missing {
         /// The rank.
         rank: usize,
@@ -146,7 +145,7 @@ pub enum RankError {
     },
 }
 
-/// The default of all collectives: allowed with one rank.
+/// The default of all collectives, which is allowed only with one rank.
 fn alone(world: World, method: &'static str) -> Result<(), BoxError> {
     match world.size {
         1 => Ok(()),

@@ -21,7 +21,7 @@ use crate::registry::Registry;
 use crate::tensors::TensorMap;
 use crate::trainer::{Report, RunError, Trainer};
 
-/// What a task needs to build module and data, besides its options.
+/// The inputs with which a task builds module and data, besides its options.
 #[derive(Clone, Copy)]
 pub struct BuildContext<'a> {
     /// The compute device, such as `cpu`.
@@ -157,8 +157,8 @@ pub trait Program {
     /// Predicts, and returns all predictions in order.
     fn predict(&mut self, trainer: &mut Trainer) -> Result<(Report, Vec<serde_json::Value>), RunError>;
 
-    /// Loads weights from a safetensors file, or from the directory of a checkpoint or a run. Of those, the
-    /// weights used for evaluation are loaded.
+    /// Loads weights from a safetensors file, or from the directory of a checkpoint or a run. From a
+    /// directory, the weights used for evaluation are loaded.
     fn load_weights(&mut self, path: &Path) -> Result<(), BoxError>;
 
     /// Loads the weights that match, for fine-tuning, and reports which. The path is as for

@@ -67,9 +67,9 @@ impl<B> TrainStream<B> {
         self.loaders.get(loader).map_or("", |loader| loader.name())
     }
 
-    /// Goes to a batch of an epoch. The number of batches that each loader has given before it is computed,
-    /// so that each loader seeks directly. With several loaders of unknown length, the first fetch reads and
-    /// drops the batches before it.
+    /// Seeks to a batch of an epoch. The number of earlier batches per loader is computed, so each loader
+    /// seeks directly. With several loaders of unknown length, the first fetch reads and drops the earlier
+    /// batches.
     pub(crate) fn begin(&mut self, epoch: u64, batch: u64) -> Result<(), BoxError> {
         self.interleaver.begin(epoch);
         self.interleaver.advance(if self.is_computable { batch } else { 0 });
@@ -83,7 +83,7 @@ impl<B> TrainStream<B> {
         Ok(())
     }
 
-    /// Fetches the next batch, unless the fetch is cancelled, by which nothing is lost.
+    /// Fetches the next batch. A cancelled fetch loses no batch.
     pub(crate) fn next(&mut self, cancelled: &dyn Fn() -> bool) -> Result<Fetch<TrainBatch<B>>, BoxError> {
         while self.interleaver.position() < self.first {
             match self.fetch(cancelled)? {
@@ -299,7 +299,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn from_every_position_comes_the_rest_of_the_epoch(
+        fn seeking_to_any_position_gives_the_rest_of_the_epoch(
             batches in proptest::collection::vec(0u64..9, 1..4),
             kind in 0..KINDS,
             sized: bool,

@@ -56,7 +56,7 @@ pub struct Trainer {
     spent: TimeSpent,
 }
 
-/// An error of making and registering a hook.
+/// An error in building or registering a hook.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddError {

@@ -119,11 +119,11 @@ fn state_of_other_parameters_than_the_optimizers_have_is_an_error_that_names_the
     );
     refused(
         &|state| parameters(state, &|names| names.retain(|name| name != "fc2.bias")),
-        "the checkpoint says nothing of `fc2.bias`, which is a parameter of optimizer `adamw`",
+        "the checkpoint has no state of `fc2.bias`, which is a parameter of optimizer `adamw`",
     );
     refused(
         &|state| state.tensors.insert_f32("fc2.bias.moment_3", [2], &[0.0; 2]),
-        "no use for these tensors of the checkpoint: `fc2.bias.moment_3`",
+        "which no optimizer uses: `fc2.bias.moment_3`",
     );
     let of_bias = whole.tensors.names().find(|name| name.starts_with("fc2.bias")).unwrap();
     refused(

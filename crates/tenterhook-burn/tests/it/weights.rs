@@ -51,7 +51,7 @@ fn everything_that_does_not_fit_is_listed_and_nothing_is_loaded() {
     for part in [
         "`fc1.bias` is missing",
         "`fc3.weight` is not in the model",
-        "`fc2.weight` has the shape [2, 8], the model's [8, 2]",
+        "`fc2.weight` has the shape [2, 8] instead of [8, 2]",
     ] {
         assert!(error.contains(part), "`{part}` is not in: {error}");
     }

@@ -113,7 +113,8 @@ impl<M: Module> Loop<M> {
         }
     }
 
-    /// Reports a failed save. The checkpoints that it would have replaced stay, and the hook that requested it is told.
+    /// Reports a failed save. The checkpoints that it would have replaced stay, and the hook that requested
+    /// it is notified.
     fn save_failed(&mut self, path: PathBuf, error: BoxError) -> Result<(), Failure> {
         self.shared.run.unsaved_checkpoints.push(path.clone());
         if self.limits.on_save_error == OnSaveError::Stop {
@@ -134,7 +135,7 @@ impl<M: Module> Call<'_, M> {
         self.announce_durable()
     }
 
-    /// Waits for the writer, and announces all that is durable then.
+    /// Waits for the writer, and announces all durable checkpoints.
     pub(crate) fn finish_saves(&mut self) -> Result<(), Failure> {
         let collected = self.run.collect_saves(true);
         let announced = self.announce_durable();

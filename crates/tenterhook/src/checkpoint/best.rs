@@ -22,7 +22,7 @@ impl Best {
             let checkpoint = hooks.hook::<Checkpoint>(&hook.name)?;
             let (path, score) = checkpoint.best()?;
             let score = checkpoint.monitor().map(str::to_owned).zip(score);
-            // It is absolute if the hook has a directory of its own.
+            // The path is absolute if the hook has its own directory.
             Some(Best { path: root.join(path), score })
         })
     }

@@ -88,7 +88,7 @@ fn too_large(state: &Value) -> Option<String> {
     let mut parts = state.as_object()?.iter().filter(|(key, _)| !NOT_COUNTED.contains(&key.as_str()));
     parts.find_map(|(key, value)| {
         let number = largest(value).filter(|number| *number > LARGEST_COUNT)?;
-        Some(format!("{key} holds the count {number}, which no run comes to"))
+        Some(format!("{key} holds the count {number}, which is too large for any run"))
     })
 }
 

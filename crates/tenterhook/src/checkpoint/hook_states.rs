@@ -28,8 +28,8 @@ pub fn hook_problems(path: &Path, registry: &Registry) -> Vec<CheckpointError> {
     })
 }
 
-/// The states in a checkpoint that hooks of this configuration cannot load and whose errors would end the run. They
-/// refuse a resume before it starts.
+/// The states in a checkpoint that hooks of this configuration cannot load and whose errors would end the
+/// run. With any of these, a resume is refused before it starts.
 #[must_use]
 pub fn refused_hook_states(path: &Path, config: &Value, registry: &Registry) -> Vec<CheckpointError> {
     with_contents(path, |contents| {

@@ -1,4 +1,4 @@
-//! The tensors in hook states, which a checkpoint keeps in a file of their own.
+//! The tensors in hook states, which a checkpoint keeps in a separate file.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub(super) fn take(states: &mut HookStates) -> TensorMap {
     all
 }
 
-/// Moves tensors back into the states that they came from.
+/// Moves tensors back into their states.
 pub(super) fn give_back(all: &TensorMap, states: &mut HookStates) -> Result<(), BoxError> {
     let mut hooks: Vec<_> = states.keys().cloned().collect();
     // A hook's name may be the prefix of another's.

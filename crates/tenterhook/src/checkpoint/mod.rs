@@ -3,24 +3,25 @@
 //! The training thread assembles a checkpoint (`saving.rs`) at one of the points from which a run can be resumed
 //! ([`ResumePoint`]), and the writer (`writer.rs`) makes it durable (`store/`) while training continues.
 //!
-//! - **Contents.** Besides weights, optimizers, schedules, hook states and random streams: the gradients of an open
-//!   accumulation window, the status of hooks, metrics that are not written yet, checkpoints that are not announced
-//!   yet, pending saves, and the lengths of the run's files. Configuration and fingerprints of data, program and
-//!   processor are in it, too.
-//! - **Store.** It writes to a hidden name, syncs, writes a manifest with a BLAKE3 per file, syncs and exchanges
-//!   names at one instant; `latest` follows, and replaced checkpoints are removed last. All disk operations go
-//!   through the trait `Disk`, so that tests can fail, kill or cut the power at every one of them.
-//! - **Writer.** A thread for each save, one after the other. The training thread takes handles of shared tensors and
-//!   continues. The writer copies the numbers first, into memory of the last save, and then writes at the lowest
-//!   priority. Large files bypass the page cache.
-//! - **Numbers.** Checkpoints are numbered, and the newest whole one with the largest number is resumed. So a run
-//!   that went back to an older checkpoint does not resume its abandoned future.
-//! - **Announcements.** A checkpoint is announced with its own step, epoch and metrics, once it is durable. A resume
-//!   announces those again that were not announced, marked `again`.
-//! - **Signals.** After a signal only the emergency checkpoint is taken, before the ends. An interrupted validation
-//!   runs again from its start, so the state before it is kept until it ends.
-//! - **Removals.** A checkpoint lists those that it replaces and is durable before they are removed, so a resumed run
-//!   knows which of them it removed.
+//! - **Contents.** Besides weights, optimizers, schedules, hook states and random streams: the gradients of
+//!   an open accumulation window, the status of hooks, metrics that are not written yet, checkpoints that are
+//!   not announced yet, pending saves, and the lengths of the run's files. It also has the configuration and
+//!   the fingerprints of data, program and processor.
+//! - **Store.** It writes to a hidden name, syncs, writes a manifest with a BLAKE3 hash per file, syncs, and
+//!   exchanges the names atomically. Then it updates `latest` and removes replaced checkpoints. All disk
+//!   operations go through the trait `Disk`, so that tests can simulate an error, a kill or a power cut at
+//!   each of them.
+//! - **Writer.** A thread for each save, one after the other. The training thread takes handles of shared
+//!   tensors and continues. The writer first copies the tensors into the memory of the last save, and then
+//!   writes at the lowest priority. Large files bypass the page cache.
+//! - **Numbers.** Checkpoints are numbered, and a run resumes from the whole one with the largest number. So
+//!   after a resume from an older checkpoint, the abandoned later ones are not used.
+//! - **Announcements.** A checkpoint is announced with its own step, epoch and metrics, once it is durable. A
+//!   resume announces the remaining ones, marked `again`.
+//! - **Signals.** After a signal only the emergency checkpoint is taken, before the end events. An
+//!   interrupted validation runs again from its start, so the state before it is kept until it ends.
+//! - **Removals.** A checkpoint lists those that it replaces, and is durable before they are removed, so a
+//!   resumed run can tell which were removed.
 
 mod announcements;
 mod best;

@@ -34,8 +34,8 @@ pub(crate) struct PendingPostSave {
 }
 
 impl PendingPostSave {
-    /// Finishes the work, and returns what was removed. If there is a newer checkpoint the work is done, as one save
-    /// ends before the next begins.
+    /// Finishes the work, and returns the removed checkpoints. If there is a newer checkpoint, the work is
+    /// already done, because a save ends before the next begins.
     pub(super) fn finish(self, disk: &dyn Disk, roots: &Roots) -> Result<Removals, BoxError> {
         let PendingPostSave { checkpoint, number, post_save } = self;
         let root = roots.own();
@@ -66,8 +66,8 @@ impl PendingPostSave {
     }
 }
 
-/// The checkpoints that the run removed without recording it because the process was killed. The checkpoint that
-/// replaced one lists it and was durable before.
+/// The checkpoints that the run removed without recording it because the process was killed. The checkpoint
+/// that replaced them lists them, and was durable first.
 pub(super) fn unrecorded_removals(roots: &Roots, recorded: &[PathBuf]) -> Vec<PathBuf> {
     let paths = roots.all().flat_map(|root| store::paths(root).unwrap_or_default());
     // An unreadable checkpoint is reported when it is opened.

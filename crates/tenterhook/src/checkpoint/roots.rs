@@ -75,7 +75,7 @@ impl Roots {
         std::iter::once(self.own()).chain(declared)
     }
 
-    /// Turns a path into one below a root. The error is for the hook that asked for it.
+    /// Converts a path to one below a root. The error is for the hook that requested it.
     pub(super) fn checkpoint_path(&self, path: &Path) -> Result<CheckpointPath, BoxError> {
         self.find(&self.own.join(path)).ok_or_else(|| {
             format!(
@@ -88,7 +88,7 @@ impl Roots {
         })
     }
 
-    /// Turns a path into one below a root, if it is below one.
+    /// Converts a path to one below a root, if it is below one.
     fn find(&self, path: &Path) -> Option<CheckpointPath> {
         let declared = |(hook, directory): &(String, PathBuf)| {
             Some(CheckpointPath { hook: Some(hook.clone()), path: RelPath::of(path, directory)? })
@@ -155,8 +155,8 @@ impl Roots {
     fn directory_of(&self, path: &CheckpointPath) -> Result<&Path, BoxError> {
         let Some(hook) = &path.hook else { return Ok(&self.own) };
         let declared = self.declared.iter().find(|(name, _)| name == hook);
-        let (_, directory) = declared
-            .ok_or_else(|| format!("hook `{hook}` declares no directory of its own for checkpoints"))?;
+        let (_, directory) =
+            declared.ok_or_else(|| format!("hook `{hook}` declares no directory for checkpoints"))?;
         Ok(directory)
     }
 }
@@ -232,10 +232,10 @@ mod tests {
     }
 
     #[test]
-    fn a_path_in_the_directory_of_a_hook_that_is_gone_means_nothing() {
+    fn a_path_in_the_directory_of_a_removed_hook_is_unknown() {
         let path = CheckpointPath { hook: Some("gone".into()), path: RelPath::new("a").expect("a name") };
         assert!(!roots().is_declared(&path));
         let error = roots().resolve(&path).expect_err("nothing is meant").to_string();
-        assert_eq!(error, "hook `gone` declares no directory of its own for checkpoints");
+        assert_eq!(error, "hook `gone` declares no directory for checkpoints");
     }
 }

@@ -59,8 +59,8 @@ impl<M: Module> Loop<M> {
 
     /// Takes the pending saves at this point of the loop.
     ///
-    /// Saves wait for the next point if they are requested in `on_train_start` of a resume, which comes before the
-    /// state is restored, or in a sanity check, which is no validation of the run.
+    /// Saves wait for the next point if they are requested in `on_train_start` of a resume, which comes
+    /// before the state is restored, or in a sanity check, which does not count as a validation.
     pub(crate) fn save_requested(&mut self, module: &mut M, point: ResumePoint) -> Result<(), Failure> {
         let waits = match point {
             ResumePoint::TrainStart => !self.checkpointer.ready,
@@ -76,7 +76,7 @@ impl<M: Module> Loop<M> {
         if first.is_none() || self.shared.run.fast_dev_run {
             return Ok(());
         }
-        // Wait once for the saves before; saves of the same moment do not wait for each other.
+        // Wait once for earlier saves; saves at the same point do not wait for each other.
         self.charging(first, |run| run.collect_saves(true))?;
         self.checkpointer.pending = requested;
         let saved = self.with_news_held(module, |run, module| {
@@ -109,9 +109,9 @@ impl<M: Module> Loop<M> {
     /// Takes the saves that were requested in `on_exception`, so that training can resume after a failure. Saves
     /// nothing before the run has begun or is restored.
     ///
-    /// A batch that failed before its update comes again after the resume. Its accumulation window begins again, as
-    /// the batch may have added to the gradients. The end events of an epoch are delivered again, and a validation
-    /// runs again from its start.
+    /// A batch that failed before its update is repeated after the resume. Its accumulation window starts
+    /// again, because the batch may have added to the gradients. The end events of an epoch are delivered
+    /// again, and a validation runs again from its start.
     pub(crate) fn save_after_failure(&mut self, module: &mut M) -> Result<(), Failure> {
         let ready = self.checkpointer.ready;
         self.checkpointer.pending.retain(|requested| ready && requested.event == Event::Exception);

@@ -170,7 +170,7 @@ impl Writer {
         }
         let (until_it_ends, ends) = channel();
         let before = self.before.replace(ends);
-        // Saves at the same time need memory of their own; only that of one is kept.
+        // Concurrent saves need separate buffers; only those of one save are kept.
         let buffers = if self.running.is_empty() { self.buffers.clone() } else { Buffers::default() };
         let (saved, path) = (job.saved.clone(), job.paths.path.clone());
         let weights_only = job.contents.weights_only;

@@ -203,7 +203,7 @@ pub fn change_error(of: &str, differences: &[ConfigChange]) -> Option<String> {
     })
 }
 
-/// What differs and does no impact, if something does.
+/// The notice of the changes that are not harmful, if there are any.
 #[must_use]
 pub fn change_notice(differences: &[ConfigChange]) -> Option<String> {
     let texts: Vec<_> = differences

@@ -1,7 +1,7 @@
 //! Validates a value against the JSON schema of its type, and finds all errors in one pass.
 //!
-//! The schema knows keys, types and words. What only the type knows, such as how a time is written, is found
-//! when the value is decoded, after all other errors have been [repaired](repair).
+//! The schema defines keys, types and allowed words. Errors that only the type detects, such as the format of
+//! a time, are found when the value is decoded, after all other errors have been [repaired](repair).
 
 use tenterhook_core::plan::nearest;
 use toml::{Table, Value};
@@ -10,8 +10,8 @@ use super::decode::{DecodeError, ErrorKind, owned, unexpected};
 use super::schema::{AdditionalKeys, Schema, aliases};
 use super::schema_words::{type_name, with_article};
 
-/// Decodes a value and finds all errors in it. The first part of the result is the value without what is
-/// wrong, if that can be decoded. Values of `example` replace wrong values of required options.
+/// Decodes a value and finds all errors in it. The first part of the result is the value without its wrong
+/// parts, if the rest can be decoded. Values of `example` replace wrong values of required options.
 pub(crate) fn read_all<T>(
     mut value: Value,
     schema: Schema<'_>,
@@ -66,7 +66,7 @@ struct Checker {
     errors: Vec<DecodeError>,
     /// The paths that must be repaired before the rest can be decoded.
     broken: Vec<Vec<String>>,
-    /// The paths of the keys that misspelt ones stand for.
+    /// The paths of the keys that were probably meant by misspelt ones.
     intended: Vec<Vec<String>>,
 }
 
@@ -90,7 +90,7 @@ impl Checker {
             (_, [one]) if !fits => {
                 self.report(ErrorKind::wrong_type(unexpected(value), with_article(type_name(one))));
             }
-            // Where several types are allowed, the decoder describes best what it expects.
+            // If several types are allowed, the decoder has the best description of them.
             _ if !fits => {}
             (Value::Integer(number), ["integer"]) if !schema.holds(*number) => {
                 self.report(ErrorKind::wrong_value(unexpected(value), with_article(type_name("integer"))));
@@ -157,7 +157,7 @@ impl Checker {
         }
         for key in shape.missing(table) {
             self.below(key, |checker| {
-                // A misspelt key counts as the one it stands for.
+                // A misspelt key counts as the intended one.
                 if intended.contains(&key) {
                     checker.broken.push(checker.path.clone());
                 } else {

@@ -1,4 +1,4 @@
-//! Decodes TOML values into types, with errors that know their path and kind.
+//! Decodes TOML values into types, with errors that have a path and a kind.
 
 use std::cell::RefCell;
 

@@ -281,8 +281,8 @@ fn open(schema: &mut Value) {
     parts_of(schema).for_each(open);
 }
 
-/// Rejects undeclared keys, also where the type allows them. Where several subschemas declare keys of one
-/// table, the whole schema rejects and not each of them.
+/// Rejects undeclared keys, also where the type allows them. If several subschemas declare keys of one table,
+/// the whole schema rejects unknown keys, not each subschema.
 fn close(schema: &mut Value) {
     let has = |schema: &Value, key: &str| schema.get(key).is_some();
     let composed = ["allOf", "anyOf", "oneOf", "$ref"].iter().any(|key| has(schema, key));

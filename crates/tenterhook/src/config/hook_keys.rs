@@ -12,8 +12,8 @@ use crate::settings::Percent;
 /// The keys that all `[[hooks]]` tables have.
 ///
 /// `after`, `when`, `sampled`, `every` and `once` are gates that make a hook fire less often. They are
-/// checked in this order, and an event must pass all of them: `once = true` with `when = "val/loss < 0.5"` is
-/// the first time that the loss is that low. Events that do not recur (start and end of training,
+/// checked in this order, and an event must pass all of them: `once = true` with `when = "val/loss < 0.5"`
+/// fires the first time that the loss is that low. Events that do not recur (start and end of training,
 /// checkpoints, failures, …) always pass.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HookKeys {
@@ -144,7 +144,7 @@ impl HookKeys {
         self.budget.map(|share| Budget { share: share.of_one(), over })
     }
 
-    /// Whether one of the gates `every`, `after` and `when` is set.
+    /// Whether the gate `every`, `after` or `when` is set.
     pub(super) fn has(&self, key: &str) -> bool {
         match key {
             "every" => self.every.is_some(),

@@ -24,7 +24,7 @@ pub struct HookTable {
     pub options: Table,
 }
 
-/// Where a hook is location.
+/// The location of a hook in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HookLocation {
     /// The dotted key of its table.
@@ -111,7 +111,7 @@ impl HookTable {
         let of_options = TableContext { called: of_keys.called.clone(), schema: own, ..of_keys };
         let before = found.len();
         let common = of_keys.read(Value::Table(common), &read::<HookKeys>, found)?;
-        // If `use` is not a text, that is reported already.
+        // A `use` that is not a string has been reported already.
         name?;
         let factory = match registry.hook_factory(&common.use_) {
             Ok(factory) => factory,

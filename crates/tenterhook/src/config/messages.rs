@@ -1,4 +1,4 @@
-//! Turns a [`DecodeError`] into a [`Problem`] with a message and a fix.
+//! Converts a [`DecodeError`] to a [`Problem`] with a message and a fix.
 
 use tenterhook_core::plan::nearest;
 use toml::{Table, Value};
@@ -50,7 +50,7 @@ impl TableContext<'_> {
             ErrorKind::UnknownWord { word, known } => (kind.to_string(), suggestion(word, known)),
             ErrorKind::TwoNames(_) => (kind.to_string(), Some("keep only one of them".to_owned())),
             ErrorKind::WrongType { expected, .. } | ErrorKind::WrongValue { expected, .. } => {
-                (kind.to_string(), self.what_to_write(path, expected))
+                (kind.to_string(), self.value_fix(path, expected))
             }
             ErrorKind::Rejected { what, fix } => (what.clone(), fix.clone()),
         };
@@ -65,7 +65,7 @@ impl TableContext<'_> {
         known.extend(self.also);
         let elsewhere = match self.key {
             "trainer" => lightning::setting(name),
-            // At the top, `devices` means `device`.
+            // At the top level, `devices` means `device`.
             "" if !known.iter().any(|known| name.strip_suffix('s') == Some(known)) => {
                 lightning::setting(name).or_else(|| lightning::misplaced_setting(name))
             }
@@ -75,7 +75,7 @@ impl TableContext<'_> {
     }
 
     /// A valid value for the option at this path.
-    fn what_to_write(&self, path: &[String], expected: &str) -> Option<String> {
+    fn value_fix(&self, path: &[String], expected: &str) -> Option<String> {
         let own = path.iter().try_fold(self.schema, |schema, step| schema.step(step, None))?;
         let kind = own.kind_in_words();
         if path.is_empty() || kind.is_empty() || own.is_table() {
@@ -84,7 +84,7 @@ impl TableContext<'_> {
         let example = own.default().or_else(|| own.example()).filter(|_| takes_article(&kind));
         let kind = with_article(&kind);
         if expected == kind {
-            // Only an example is missing.
+            // The kind is already in the message.
             return example.map(|value| format!("write for example {value}"));
         }
         let such_as = example.map(|value| format!(", such as {value}")).unwrap_or_default();

@@ -7,14 +7,14 @@
 //! `[hooks_config]` are common to all tasks, everything else belongs to the task.
 //!
 //! Options are serde structs that derive `JsonSchema`; `--print-config` prints their doc comments. Each layer
-//! becomes a tree whose values know where they were written (`tree.rs`). A table that names another `use`
-//! replaces the lower one, so that the options of one optimizer do not leak into another. `[hooks_config]`
-//! becomes the same tables as `[[hooks]]`.
+//! becomes a tree of values with their origins (`tree.rs`). A table with another `use` replaces that of the
+//! layer below, so that the options of one optimizer do not leak into another. `[hooks_config]` becomes the
+//! same tables as `[[hooks]]`.
 //!
 //! `check.rs` compares the tree with the JSON schema of its type in one pass, which finds unknown and missing
 //! keys, wrong types and unknown words. Each error is then repaired (the value is removed, or replaced by an
-//! example) and serde decodes the rest. What only a type knows, such as how a time is written, comes from
-//! serde as a [`DecodeError`] with its path (`decode.rs`). Errors that are caused by a repair are not
+//! example) and serde decodes the rest. Errors that only a type detects, such as the format of a time, come
+//! from serde as a [`DecodeError`] with its path (`decode.rs`). Errors that are caused by a repair are not
 //! reported.
 //!
 //! Hooks are tables under `[[hooks]]` ([`HookKeys`] are the keys that all of them have), or flags and tables
@@ -160,7 +160,7 @@ impl Config {
         if problems.is_empty() { Ok(trainer) } else { Err(self.error(problems)) }
     }
 
-    /// The rules that say which changes are harmless when a run resumes with this configuration.
+    /// The rules for harmless changes when a run resumes with this configuration.
     #[must_use]
     pub fn change_rules(&self, registry: &Registry) -> ChangeRules {
         ChangeRules::new(registry, self.task_schema.clone())

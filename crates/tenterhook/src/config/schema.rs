@@ -81,7 +81,8 @@ impl<'a> Schema<'a> {
         Some((key, self.kinds(key)))
     }
 
-    /// The keys of the table, in declaration order. Of several kinds of table, those of the value's kind.
+    /// The keys of the table, in declaration order. If there are several kinds of table, the keys of the
+    /// value's kind.
     pub(crate) fn keys(self, value: Option<&toml::Table>) -> Vec<(&'a str, Schema<'a>)> {
         distinct_keys(self.parts(value))
     }
@@ -165,7 +166,7 @@ impl<'a> Schema<'a> {
             }
             types.extend(own);
         }
-        // Unset is not a value.
+        // `null` means unset and is not a value.
         types.retain(|kind| *kind != "null");
         types.sort_unstable();
         types.dedup();
@@ -257,7 +258,7 @@ impl<'a> Schema<'a> {
 
     /// Its description.
     pub(crate) fn description(self) -> Option<&'a str> {
-        // That of an alternative does not count.
+        // The description of an alternative does not count.
         let own = self.here.get("description").and_then(Value::as_str);
         own.or_else(|| {
             let target = self.here.get("$ref")?.as_str()?.strip_prefix('#')?;

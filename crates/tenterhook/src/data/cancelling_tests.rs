@@ -1,4 +1,4 @@
-//! Waiting for a batch that does not come: it can be given up, and nothing is lost by it.
+//! Fetching a batch that does not arrive can be cancelled, and no batch is lost.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use tenterhook_core::BoxError;
 use super::*;
 use crate::train_stream::TrainStream;
 
-/// Numbers, each of which comes when the test lets it.
+/// A dataset of numbers that the test releases one by one.
 struct Held {
     len: usize,
     let_go: Mutex<Receiver<()>>,
@@ -49,8 +49,8 @@ fn stream_of(held: Held) -> StreamLoader<Vec<usize>> {
     StreamLoader::new("held", open, Ok).size(1).prefetch(1)
 }
 
-/// Gives up when it was asked more often than this.
-fn impatient(asked: &std::cell::Cell<u32>, patience: u32) -> impl Fn() -> bool + '_ {
+/// Cancels after this number of checks.
+fn cancel_after(asked: &std::cell::Cell<u32>, patience: u32) -> impl Fn() -> bool + '_ {
     move || {
         asked.set(asked.get() + 1);
         asked.get() > patience
@@ -61,7 +61,7 @@ fn a_cancelled_batch_comes_later(mut loader: impl Loader<Vec<usize>>, let_go: &S
     loader.seek(0, 0, true).unwrap();
     for _ in 0..2 {
         let asked = std::cell::Cell::new(0);
-        assert_eq!(loader.next_unless(&impatient(&asked, 2)).unwrap(), Fetch::Cancelled);
+        assert_eq!(loader.next_unless(&cancel_after(&asked, 2)).unwrap(), Fetch::Cancelled);
         assert_eq!(asked.get(), 3, "it waited between the questions");
     }
     for _ in 0..3 {
@@ -93,9 +93,9 @@ fn a_batch_that_is_ready_is_not_cancelled() {
     assert_eq!(loader.next().unwrap(), Some(vec![1]));
     told.recv().unwrap();
     told.recv().unwrap();
-    // It was collated, and lies on the desk an instant later.
+    // The batch is collated, and delivered an instant later.
     let asked = std::cell::Cell::new(0);
-    let waited = loader.next_unless(&impatient(&asked, 10_000)).unwrap();
+    let waited = loader.next_unless(&cancel_after(&asked, 10_000)).unwrap();
     assert_eq!(waited, Fetch::Batch(vec![2]));
     assert!(asked.get() <= 1, "asked {} times", asked.get());
 }
@@ -120,13 +120,13 @@ fn a_loader_without_threads_can_be_cancelled_between_two_samples() {
     };
     let mut loader = Batches::new("here", vec![1u8, 2, 3, 4], collate).size(2);
     let asked = std::cell::Cell::new(0);
-    assert_eq!(loader.next_unless(&impatient(&asked, 1)).unwrap(), Fetch::Cancelled);
+    assert_eq!(loader.next_unless(&cancel_after(&asked, 1)).unwrap(), Fetch::Cancelled);
     assert!(seen.lock().unwrap().is_empty(), "the second sample was not loaded");
     assert_eq!(loader.next().unwrap(), Some(vec![1, 2]));
     assert_eq!(*seen.lock().unwrap(), [caller]);
 }
 
-/// Gives up before every so-manieth batch, once.
+/// A loader that cancels every n-th fetch.
 struct Halting {
     inner: Batches<Vec<u64>>,
     sized: bool,
@@ -156,7 +156,7 @@ impl Loader<Vec<u64>> for Halting {
     }
 }
 
-/// All that a stream of such loaders yields from a batch on, fetched again after each cancelled fetch.
+/// All batches of a stream of such loaders from a position on, with another fetch after each cancelled one.
 fn fed(lengths: &[u64], sized: bool, every: u64, from: u64) -> Vec<(usize, Vec<u64>, bool)> {
     let loaders = lengths.iter().map(|length| {
         let inner = Batches::new("inner", (0..*length).collect::<Vec<_>>(), Ok).size(1);

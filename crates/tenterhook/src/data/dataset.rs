@@ -113,7 +113,7 @@ pub(crate) fn panic_in(error: &mut BoxError) -> Option<&mut PanicError> {
     error.downcast_mut()
 }
 
-/// Runs user code, and makes its panic an error.
+/// Runs user code, and converts its panic to an error.
 pub(crate) fn contained<T>(work: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
     backtraces::catch_panic("panicked: ", work)
 }

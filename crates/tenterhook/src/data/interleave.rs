@@ -55,7 +55,7 @@ pub struct InterleaveOptions {
     pub pattern: Option<Vec<u64>>,
 }
 
-/// What is wrong with an [`Interleave`] or its options.
+/// An error in an [`Interleave`] or its options.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum InterleaveError {
     /// Weights are missing.
@@ -69,7 +69,7 @@ pub enum InterleaveError {
         /// The value of `turns` that it needs.
         turns: &'static str,
     },
-    /// The list has not one value per loader.
+    /// The list does not have one value per loader.
     #[error("`{key}` holds {given}, but there are {loaders} training loaders; give one for each")]
     Count {
         /// The list.
@@ -80,10 +80,10 @@ pub enum InterleaveError {
         loaders: usize,
     },
     /// A weight is not positive and finite.
-    #[error("weight {0} is not a positive, finite number; remove the loader to take nothing of it")]
+    #[error("weight {0} is not a positive, finite number; remove the loader to use none of its batches")]
     Weight(f64),
     /// A turn without a batch.
-    #[error("`pattern` holds a 0; remove the loader to take nothing of it")]
+    #[error("`pattern` holds a 0; remove the loader to use none of its batches")]
     EmptyTurn,
 }
 

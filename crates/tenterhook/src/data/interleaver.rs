@@ -1,4 +1,4 @@
-//! Which loader gives the next batch. It only counts, so that a position is reached without loading anything.
+//! Selects the loader of the next batch. It only counts, so it reaches any position without loading.
 
 use tenterhook_core::random::seed_at;
 
@@ -140,8 +140,8 @@ impl Interleaver {
         let weight = |at: usize| weights.get(at).copied().unwrap_or(1.0);
         let open: Vec<usize> =
             (0..self.sources.len()).filter(|at| !self.sources[*at].is_exhausted()).collect();
-        // After a loader has ended at this position, the draw must be a new one, or it would favour its
-        // neighbours.
+        // If a loader has ended at this position, the draw is repeated with a new seed; otherwise its
+        // neighbours would be favoured.
         let ended = self.sources.iter().filter(|source| source.ended).count() as u64;
         let uniform = (seed_at(seed_at(self.epoch_seed, PURPOSE, self.position), ended, 1) >> 11) as f64
             / (1u64 << 53) as f64;

@@ -1,13 +1,13 @@
 //! Data: datasets, loaders, data modules, and the interleaving of several loaders.
 //!
 //! Most programs need a [`Dataset`] (a `Vec` is one) in a [`Batches`] loader, and [`DataLoaders`] as the data
-//! module. What a loader yields is a function of its seed, the epoch and the position, so a resumed run gets
-//! the same batches.
+//! module. The batches of a loader are a function of its seed, the epoch and the position, so a resumed run
+//! gets the same batches.
 //!
 //! A [`Loader`] can seek to any batch of any epoch. [`Batches`] shuffles by computing a permutation
-//! ([`Order`]) instead of storing one. Worker threads load ahead and deliver in order. With several loaders
-//! the number of batches that each has given is computed, and each seeks directly. The state of a data module
-//! is a [`DataState`], which it shares with the trainer.
+//! ([`Order`]) instead of storing one. Worker threads load ahead and deliver in order. With several loaders,
+//! the number of earlier batches of each is computed, and each seeks directly. The state of a data module is
+//! a [`DataState`], which it shares with the trainer.
 
 mod batches;
 #[cfg(test)]
@@ -79,8 +79,8 @@ impl Split {
 }
 
 /// A source of batches, epoch after epoch. The order is a function of the epoch and a fixed seed, and the
-/// position is a number. Dropping a loader must not wait for a batch, because it may be dropped when none
-/// comes.
+/// position is a number. Dropping a loader must not wait for a batch, because it may be dropped while no
+/// batch arrives.
 pub trait Loader<B> {
     /// The name, which events contain.
     fn name(&self) -> &str;
@@ -99,8 +99,8 @@ pub trait Loader<B> {
     /// The next batch, unless the fetch is cancelled. Nothing is lost by cancelling: the next fetch returns
     /// the same batch.
     ///
-    /// A loader that waits for threads or a service calls `cancelled` now and then while it waits, so that a
-    /// run can be ended meanwhile. A loader that does all the work itself implements only `next`.
+    /// A loader that waits for threads or a service calls `cancelled` regularly while it waits, so that a run
+    /// can be interrupted. A loader that does all the work itself implements only `next`.
     fn next_unless(&mut self, _cancelled: &dyn Fn() -> bool) -> Result<Fetch<B>, BoxError> {
         self.next().map(Fetch::from)
     }

@@ -40,7 +40,7 @@ impl Order {
         Order { len, rows: 1, columns: 1, keys: None }
     }
 
-    /// The number at this position; `None` behind the last.
+    /// The number at this position; `None` after the last.
     #[must_use]
     pub fn at(&self, position: u64) -> Option<u64> {
         if position >= self.len {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_and_seeds_have_orders_of_their_own() {
+    fn epochs_and_seeds_have_different_orders() {
         let order = |seed, epoch| all(&Order::shuffled(100, seed, epoch));
         assert_eq!(order(1, 1), order(1, 1));
         assert_ne!(order(1, 1), order(1, 2));
@@ -97,10 +97,10 @@ mod tests {
         assert_eq!(all(&Order::natural(3)), [0, 1, 2]);
     }
 
-    /// Chi-squared over the places of the numbers, and over the steps from one number to the next, in many
-    /// orders: each must be as even as chance has it, give or take five standard deviations.
+    /// Chi-squared tests over the positions of the numbers, and over the differences of consecutive numbers,
+    /// in many orders: each must be within five standard deviations of a uniform distribution.
     #[test]
-    fn no_place_and_no_step_is_preferred() {
+    fn positions_and_differences_are_uniform() {
         for len in [3usize, 5, 8, 15, 37, 300] {
             let orders = 4000;
             let mut places = vec![0.0; len * len];
@@ -118,14 +118,14 @@ mod tests {
                 }
             }
             let freedom = ((len - 1) * (len - 1)) as f64;
-            assert!(unevenness(&places, freedom) < 5.0, "{len}: places {}", unevenness(&places, freedom));
+            assert!(deviation(&places, freedom) < 5.0, "{len}: places {}", deviation(&places, freedom));
             let freedom = (len - 2) as f64;
-            assert!(unevenness(&steps, freedom) < 5.0, "{len}: steps {}", unevenness(&steps, freedom));
+            assert!(deviation(&steps, freedom) < 5.0, "{len}: steps {}", deviation(&steps, freedom));
         }
     }
 
-    /// By how many standard deviations chi-squared is off.
-    fn unevenness(counts: &[f64], freedom: f64) -> f64 {
+    /// The deviation of chi-squared from its mean, in standard deviations.
+    fn deviation(counts: &[f64], freedom: f64) -> f64 {
         let expected = counts.iter().sum::<f64>() / counts.len() as f64;
         let chi: f64 = counts.iter().map(|count| (count - expected).powi(2) / expected).sum();
         (chi - freedom) / (2.0 * freedom).sqrt()

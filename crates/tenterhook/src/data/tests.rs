@@ -10,7 +10,7 @@ use tenterhook_core::BoxError;
 
 use super::*;
 
-/// Yields its samples as they were asked for, except where it goes wrong.
+/// A dataset whose items are the requested samples, with an error or a panic at given indices.
 #[derive(Default)]
 struct Probe {
     len: usize,
@@ -51,7 +51,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn threads_and_prefetching_change_nothing_and_neither_does_resuming(
+    fn threads_prefetching_and_resuming_do_not_change_the_batches(
         len in 0usize..60,
         size in 1usize..9,
         threads in 0usize..5,
@@ -175,7 +175,7 @@ fn workers_respect_the_prefetch_limit_and_end_with_the_loader() {
             loader.next().unwrap();
         }
         drop(loader);
-        // Nobody waits for them but this test: each goes when the sample has come that it is at.
+        // The threads are not joined: each ends after its current sample.
         while Arc::strong_count(&probe) > 1 {
             std::thread::yield_now();
         }
@@ -236,7 +236,7 @@ fn without_shuffling_every_epoch_has_the_stream_of_the_first() {
     assert_eq!(loader.next().unwrap(), Some(vec![0]));
 }
 
-/// An endless stream that tells when it is dropped.
+/// An endless stream that sends a message when it is dropped.
 struct Endless(Sender<()>);
 
 impl Iterator for Endless {

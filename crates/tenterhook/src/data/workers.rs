@@ -10,11 +10,11 @@ use tenterhook_core::{BoxError, backtraces};
 use super::Fetch;
 use super::fetch::POLL;
 
-/// Loads the batch of this number. Returns early when the second argument returns `true`.
+/// Loads the batch with this number. Returns early when the second argument returns `true`.
 pub(super) type Job<B> = dyn Fn(u64, &dyn Fn() -> bool) -> Result<B, BoxError> + Send + Sync;
 
 /// The worker threads of an epoch. Batches are claimed and delivered in order, so the number of threads does
-/// not change what is delivered.
+/// not change the result.
 pub(super) struct Workers<B> {
     queue: Arc<BatchQueue<B>>,
 }
@@ -74,7 +74,7 @@ impl<B: Send + 'static> Workers<B> {
         let queue =
             BatchQueue { state: Mutex::new(state), changed: Condvar::new(), stopped: AtomicBool::new(false) };
         let workers = Workers { queue: Arc::new(queue) };
-        // No more threads than batches that may be loading.
+        // At most one thread per batch that may be loading.
         let useful = usize::try_from(ahead.max(1).min(end.saturating_sub(first))).unwrap_or(usize::MAX);
         for number in 0..threads.clamp(1, useful.max(1)) {
             let (queue, job) = (workers.queue.clone(), job.clone());
@@ -123,7 +123,7 @@ impl<B> Drop for Workers<B> {
         let state = self.queue.state();
         self.queue.stopped.store(true, Ordering::SeqCst);
         drop(state);
-        // The threads are not joined: each ends after its current sample, which may never come.
+        // The threads are not joined: each ends after its current sample, which may never arrive.
         self.queue.changed.notify_all();
     }
 }

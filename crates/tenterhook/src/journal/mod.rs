@@ -1,8 +1,8 @@
 //! Notices for the terminal and other readers, and metrics, decisions and failures for the run directory.
 //!
 //! Metrics are recorded after hooks, module and strategy have received an event, so that all metrics of the
-//! event are on one line. Without a recorder this costs a branch. A line that cannot be written does not stop
-//! training: it is reported once and counted, and the call fails when it ends.
+//! event are on one line. Without a recorder the cost is one branch. A line that cannot be written does not
+//! stop training: it is reported once and counted, and the call fails when it ends.
 
 mod failures;
 mod notice;

@@ -192,8 +192,8 @@ const KEPT: usize = 1000;
 
 type Reader = Box<dyn FnMut(&RunNotice) + Send>;
 
-/// The readers of notices besides hooks and the recorder: the terminal, or what replaces it, and others.
-/// Shared with the thread that reports stalls.
+/// The readers of notices besides hooks and the recorder: the terminal or its replacement, and others. Shared
+/// with the thread that reports stalls.
 #[derive(Clone)]
 pub(crate) struct Readers(Arc<Mutex<Vec<Reader>>>);
 

@@ -23,7 +23,7 @@ pub(crate) type SharedRecorder = Arc<Mutex<Box<dyn Recorder>>>;
 /// A line of metrics: its time, the numbers and the histograms.
 type Logged = (f64, BTreeMap<String, f64>, BTreeMap<String, Histogram>);
 
-/// A recorder, and what it could not write.
+/// A recorder and its write errors.
 pub(crate) struct Recording {
     shared: SharedRecorder,
     /// The first error, which was reported.
@@ -158,7 +158,7 @@ impl<M: Module> Loop<M> {
         }
     }
 
-    /// Creates the run directory. All validation is done.
+    /// Creates the run directory, after all checks.
     pub(crate) fn begin_recording(
         &mut self,
         seed: u64,
@@ -280,7 +280,7 @@ impl<M: Module> Loop<M> {
         missing.map_or(Ok(()), |why| Err(self.failed(why.into(), false)))
     }
 
-    /// Makes the outcome a failure if a result of the call could not be written, and returns the error.
+    /// Changes the outcome to a failure if a result of the call could not be written, and returns the error.
     fn check_missing(&mut self) -> Option<String> {
         let why = self.missing()?;
         if !matches!(self.ending.outcome, Outcome::Failed { .. } | Outcome::Interrupted { .. }) {
@@ -300,6 +300,6 @@ impl<M: Module> Loop<M> {
         }
         missing.dedup();
         (!missing.is_empty())
-            .then(|| format!("what the run should leave is not on the disk: {}", missing.join("; ")))
+            .then(|| format!("results of the run could not be written: {}", missing.join("; ")))
     }
 }

@@ -1,5 +1,5 @@
-//! After hooks or the module have run: applies their decisions, and reports failures and changes of the list
-//! of hooks.
+//! Applies the decisions of hooks and module after they have run, and reports failures and changes of the
+//! list of hooks.
 
 use tenterhook_core::{
     BoxError, Event, Failure, Flow, HookDecision, LrChange, Origin, Progress, Request, RosterChange,
@@ -12,12 +12,11 @@ use crate::journal::RunNotice;
 use crate::module::Module;
 use crate::run::JournalEvent;
 
-/// The name under which the module decides.
+/// The name of the module in decisions.
 const MODULE: &str = "module";
 
 impl<M: Module> Loop<M> {
-    /// After an event was delivered to the hooks: applies their decisions, and reports their messages and
-    /// failures.
+    /// Applies the decisions of hooks after an event, and reports their messages and failures.
     #[inline]
     pub(crate) fn after_event(&mut self, module: &mut M) -> Result<(), Failure> {
         if self.hooks.has_decisions() {
@@ -55,7 +54,7 @@ impl<M: Module> Loop<M> {
         if self.journal.pending.is_empty() { Ok(()) } else { self.report_changes_of_hooks(module) }
     }
 
-    /// Notes failures and changes of the list of hooks, then delivers `on_hook_disabled` and `on_notice`.
+    /// Records failures and changes of the list of hooks, then delivers `on_hook_disabled` and `on_notice`.
     #[cold]
     fn report_changes_of_hooks(&mut self, module: &mut M) -> Result<(), Failure> {
         self.note_news();
@@ -68,8 +67,8 @@ impl<M: Module> Loop<M> {
         delivered
     }
 
-    /// Holds `on_hook_disabled` and `on_notice` back until `work` is done. Between the moment at which a
-    /// checkpoint takes the states of hooks and the end of the save, hooks receive neither.
+    /// Delays `on_hook_disabled` and `on_notice` until `work` is done. From the moment at which a checkpoint
+    /// takes the states of hooks until the end of the save, hooks receive neither.
     pub(crate) fn with_news_held(
         &mut self,
         module: &mut M,
@@ -82,7 +81,7 @@ impl<M: Module> Loop<M> {
         self.after_event(module)
     }
 
-    /// Notes failures of hooks and changes of the list of hooks.
+    /// Records failures of hooks and changes of the list of hooks.
     pub(crate) fn note_news(&mut self) {
         for mut contained in self.hooks.take_contained() {
             contained.afterwards = self.state.status == Status::Error;
@@ -97,14 +96,14 @@ impl<M: Module> Loop<M> {
         for changed in self.hooks.take_roster_changes() {
             // Hooks that were disabled after a failure are listed above.
             if let RosterChange { by: Some(by), change: RosterRequest::Disable(hook) } = &changed {
-                self.journal.disabled.push((hook.clone(), format!("`{by}` asked for it")));
+                self.journal.disabled.push((hook.clone(), format!("requested by `{by}`")));
             }
             self.note(RunNotice::Changed(changed));
         }
     }
 
-    /// Delivers notices to hooks. Notices of their handlers are not delivered, because a hook that says
-    /// something about each notice would never end.
+    /// Delivers notices to hooks. Notices of their handlers are not delivered, because a hook that reports
+    /// something on each notice would loop forever.
     fn deliver_pending(&mut self, module: &mut M) -> Result<(), Failure> {
         for notice in std::mem::take(&mut self.journal.pending) {
             let (text, told, entry) = (notice.text.as_str(), notice.told, &notice.entry);
@@ -126,7 +125,7 @@ impl<M: Module> Loop<M> {
         Ok(())
     }
 
-    /// After the module has run: applies its decisions. A hook's failure within a step of the module was
+    /// Applies the module's decisions after it has run. A hook's failure within a step of the module was
     /// deferred until here.
     #[inline]
     pub(crate) fn after_module(&mut self, module: &mut M) -> Result<(), Failure> {
@@ -151,8 +150,8 @@ impl<M: Module> Loop<M> {
         Ok(())
     }
 
-    /// Notes a decision. Two kinds are too frequent for notices: swaps of weights are only written to
-    /// `events.jsonl`, and saves of checkpoint hooks have entries of their own there.
+    /// Records a decision. Two kinds are too frequent for notices: swaps of weights are only written to
+    /// `events.jsonl`, and saves of checkpoint hooks have separate entries there.
     fn note_decision(&mut self, decided: &HookDecision) {
         let (flows, requests) = (decided.decision.flows(), decided.decision.requests());
         let only = |wanted: fn(&Request) -> bool| flows.is_empty() && requests.iter().all(wanted);
@@ -224,7 +223,7 @@ impl<M: Module> Loop<M> {
         }
     }
 
-    /// What is wrong with a change of a learning rate.
+    /// The problem with a change of a learning rate, if any.
     fn wrong_lr(&self, optimizer: Option<usize>, change: LrChange) -> Option<String> {
         let (LrChange::Set(number) | LrChange::Scale(number)) = change;
         let optimizers = self.update.optimization.optimizers;
@@ -234,11 +233,11 @@ impl<M: Module> Loop<M> {
             ));
         }
         let missing = optimizer.filter(|optimizer| *optimizer >= optimizers)?;
-        Some(format!("there are only {optimizers} optimizers, counted from 0; {missing} is none of them"))
+        Some(format!("there is no optimizer {missing}; there are {optimizers}, counted from 0"))
     }
 
-    /// Refuses a decision that cannot be carried out. For a hook its policy applies; for the module it is a
-    /// failure.
+    /// Refuses a decision that cannot be applied. For a hook, its error policy applies; for the module, this
+    /// is a failure.
     pub(super) fn refuse_decision(&mut self, decided: &HookDecision, error: BoxError) -> Result<(), Failure> {
         let Progress { epoch, step, .. } = self.state.progress;
         if decided.hook != MODULE {

@@ -92,7 +92,8 @@ impl<M: Module> Call<'_, M> {
 
     /// After the last event of an evaluation: returns to the state of training.
     fn end_evaluation(&mut self, phase: Phase) -> Result<(), Failure> {
-        // The hook that swapped weights in may have been disabled since, and training needs the module's own.
+        // The hook that swapped weights in may have been disabled since, and training needs the module's own
+        // weights.
         self.run.swap_back(self.module)?;
         self.module.train_mode();
         self.run.shared.metrics.end_evaluation();

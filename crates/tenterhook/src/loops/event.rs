@@ -1,5 +1,5 @@
-//! How an event is delivered: to the hooks, whose decisions are applied and whose saves are taken, then to
-//! the module and the strategy, in the order of the table of events (`tenterhook_core::event`).
+//! Delivery of an event: to the hooks, then, after their decisions and saves, to the module and the strategy,
+//! in the order of the table of events (`tenterhook_core::event`).
 //!
 //! `event!(self, TrainStart { .. })` delivers an event to all of them. The other macros are its parts.
 
@@ -93,7 +93,7 @@ macro_rules! deliver {
 }
 
 /// The part of a delivery after the hooks: the saves that they requested, then module and strategy. Events
-/// whose receivers have no rule here are delivered by hand: set-up, teardown, failure and those of
+/// whose receivers have no rule here are delivered explicitly: set-up, teardown, failure and those of
 /// checkpoints.
 macro_rules! deliver_rest {
     ($parts:tt $handler:ident $Event:ident [hooks module]) => {

@@ -9,8 +9,8 @@
 //!   (`HookRunner::wants_at`).
 //! - Checkpoints hold the module's own weights while others are swapped in.
 //! - Training loaders are made before `configure_optimizers`, because schedules need the length of training.
-//! - A checkpoint after a failure is of the last point from which the run can be resumed. The accumulation
-//!   window of the failed batch starts again.
+//! - A checkpoint after a failure is taken at the last point from which the run can be resumed. The
+//!   accumulation window of the failed batch starts again.
 
 #[macro_use]
 pub(crate) mod event;
@@ -68,7 +68,7 @@ pub(crate) struct LoaderState {
     pub(crate) watch: StallWatch,
 }
 
-/// The call that is running. It is set before every call, so it must be cheap.
+/// The current call of user code. It is set before every call, so it must be cheap.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Calling {
     pub(crate) callee: Callee,
@@ -157,7 +157,7 @@ impl<M: Module> Loop<M> {
         }
     }
 
-    /// Makes an error a failure of the current call.
+    /// Converts an error to a failure of the current call.
     #[inline]
     pub(crate) fn checked<T>(&self, result: Result<T, BoxError>) -> Result<T, Failure> {
         result.map_err(|error| self.failed(error, false))
@@ -219,7 +219,7 @@ impl<M: Module> Loop<M> {
     }
 
     /// Reads and logs the loss every `log_every_n_steps`, or in every step if a hook reads every loss. A loss
-    /// that is read for observers alone is shown to observers alone, so that they cannot influence decisions.
+    /// that is read only for observers is visible only to observers, so that they cannot influence decisions.
     pub(crate) fn log_loss(&mut self) {
         let due = self.limits.log_every > 0 && self.state.progress.step.is_multiple_of(self.limits.log_every);
         let for_all = due || self.hooks.steering_needs_every_loss();

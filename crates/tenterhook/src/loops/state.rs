@@ -72,7 +72,7 @@ impl LoopState {
     }
 }
 
-/// What the steps of the module return.
+/// The results of the module's steps.
 pub(crate) struct StepValues<S> {
     pub(crate) losses: Losses<S>,
     /// The outputs of an evaluation step, if a hook receives them.
@@ -107,7 +107,7 @@ impl<S> Default for UpdateState<S> {
     }
 }
 
-/// What hooks and module have requested and the loop has not carried out yet.
+/// The pending requests of hooks and module.
 #[derive(Debug, Default)]
 pub(crate) struct FlowRequests {
     /// The hook or module that requested a stop, and its reason.

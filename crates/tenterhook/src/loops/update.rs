@@ -1,5 +1,4 @@
-//! What training does with a batch: forward, backward and, at the end of an accumulation window, the
-//! optimizer step.
+//! Training on a batch: forward, backward and, at the end of an accumulation window, the optimizer step.
 //!
 //! [`Loop::train_on`] shows the order. The functions below it are its parts, each with the events before and
 //! after it.
@@ -45,7 +44,7 @@ impl<M: Module> Loop<M> {
         let loss = self.forward(module, batch, loader)?;
         let loss = self.loss_of_all(loss)?;
         if !module.automatic_optimization() {
-            // The returned loss counts, unless the module has already passed it to `backward`.
+            // The returned loss is used unless the module has already passed one to `backward`.
             if let Some(loss) = loss.filter(|_| self.values.losses.len() == losses_before) {
                 self.values.losses.push(loss.map(M::detach));
             }

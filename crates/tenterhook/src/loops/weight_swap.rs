@@ -16,8 +16,8 @@ pub(crate) struct WeightSwap {
 }
 
 impl<M: Module> Loop<M> {
-    /// Swaps these weights in, and keeps the module's own. The inner error is that of weights that do not
-    /// fit, which is no failure of the module.
+    /// Swaps these weights in, and keeps the module's own. The inner error means that the weights do not fit;
+    /// it is not a failure of the module.
     pub(crate) fn swap_weights(
         &mut self,
         module: &mut M,

@@ -1,4 +1,5 @@
-//! Which observers cause a difference, found by bisection. A result counts only if a second run confirms it.
+//! Finds the observers that cause a difference, by bisection. A result counts only if a second run confirms
+//! it.
 
 use std::sync::Arc;
 

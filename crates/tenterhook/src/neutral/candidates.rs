@@ -64,7 +64,7 @@ impl Candidates {
     }
 
     /// The tested observers that the run with all of them did not exercise: they failed, the run was too
-    /// short, or nothing that they wait for happened.
+    /// short, or the events that they wait for did not occur.
     pub(super) fn not_exercised(&self, ran: &Ran) -> Vec<NotExercised> {
         let why = |hook: &String, received: ReceivedEvents| {
             if ran.hooks.iter().any(|info| info.name == *hook && info.failures > 0) {
@@ -143,8 +143,8 @@ fn is_never(cadence: Cadence) -> bool {
     cadence == Cadence::Steps(u64::MAX)
 }
 
-/// Why a hook has done nothing: none of the events that it waits for was delivered to it. For a hook that
-/// receives events of every epoch, events that fire once per run do not count.
+/// Why a hook did nothing: it received none of the events that it waits for. For a hook that receives events
+/// of every epoch, events that fire once per run do not count.
 fn idle(spec: &HookSpec, received: ReceivedEvents) -> Option<String> {
     let ReceivedEvents { wanted, in_training, in_evaluations } = received;
     let looks_at_steps = !spec.throttle.is_some_and(is_never);
@@ -159,5 +159,5 @@ fn idle(spec: &HookSpec, received: ReceivedEvents) -> Option<String> {
         return None;
     }
     let waits: Vec<_> = wanted.iter().filter(counts).map(Event::handler).take(3).collect();
-    Some(format!("nothing that it waits for came through to it ({})", waits.join(", ")))
+    Some(format!("it received none of the events that it waits for ({})", waits.join(", ")))
 }

@@ -1,10 +1,10 @@
 //! The proof that observers are neutral: training with and without them, compared bit for bit.
 //!
 //! An observer cannot change training through its interface, but it can through the engine: for example by
-//! drawing from a random generator that the model draws from, too. [`verify`] trains once without the
-//! observers and once with all of them, and compares the loss, all parameters, the optimizers' state and
-//! their learning rates at every step, the metrics after each validation, and everything again at the end. It
-//! reports the first difference, its size, and the hooks that cause it.
+//! drawing from the model's random generator. [`verify`] trains once without the observers and once with all
+//! of them, and compares the loss, all parameters, the optimizers' state and their learning rates at every
+//! step, the metrics after each validation, and everything again at the end. It reports the first difference,
+//! its size, and the hooks that cause it.
 //!
 //! ```
 //! use tenterhook::toy::{Toy, ToyData};
@@ -23,12 +23,12 @@
 //! that one of them declares to read from. Hooks that save checkpoints and disabled hooks are in none. Hooks
 //! write to a temporary run directory that is removed.
 //!
-//! Values are compared as hooks see them, as 32-bit floats; differences below this precision are not seen. Of
-//! several observers that change training, the report names those whose difference shows at the earliest
-//! step. The others are found when these are removed.
+//! Values are compared as hooks see them, as 32-bit floats; differences below this precision are not
+//! detected. If several observers change training, the report names those with the earliest difference. The
+//! others are found when these are removed.
 //!
-//! By the clock of the runs a training batch takes one second, so that time-based cadences fire at the same
-//! step in all of them; `max_time` is ignored.
+//! The clock of the runs advances one second per training batch, so time-based cadences fire at the same step
+//! in all runs; `max_time` is ignored.
 //!
 //! 1. `candidates.rs` selects the observers to test.
 //! 2. `recorder.rs`, an observer that runs last, hashes every item before the first step, after each step and
@@ -103,7 +103,7 @@ pub enum NeutralError {
     #[error("{0}")]
     Make(#[source] BoxError),
     /// `make` returned a training with other hooks.
-    #[error("the training was made again, and its hooks differ: {0}")]
+    #[error("the training was built again, and its hooks differ: {0}")]
     OtherHooks(#[from] RosterError),
     /// The temporary directory could not be made.
     #[error("cannot make a temporary directory: {0}")]
@@ -207,7 +207,7 @@ impl Verification {
     }
 }
 
-/// The number of steps in which every observer of this trainer fires once, as far as it declares how often:
+/// The number of steps in which every observer of this trainer fires once, as far as its cadence is declared:
 /// at least 50; observers that need more than 200 are ignored.
 #[must_use]
 pub fn usual_steps(trainer: &Trainer) -> u64 {

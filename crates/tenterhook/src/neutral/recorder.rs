@@ -1,6 +1,6 @@
 //! The recorder: an observer that compares training at every step, at validations and at the end.
 //!
-//! Of a run it keeps one digest per item and step. Values are kept only for the items that differ, at the
+//! It keeps one digest per item and step of a run. Values are kept only for the items that differ, at the
 //! first step that differs.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -111,7 +111,7 @@ impl Mismatch {
         Mismatch { step, began, point, losses: None, items: Vec::new(), ended: None }
     }
 
-    /// Whether two runs differ from a third in the same way, to the bit.
+    /// Whether two runs differ from a third in the same way, bit for bit.
     pub(super) fn is_same(&self, other: &Mismatch) -> bool {
         let loss = |mismatch: &Mismatch| mismatch.losses.map(|losses| losses.with.to_bits());
         let digest = |values: &Option<Values>| values.as_ref().map(|values| values.digest(&[]));
@@ -136,7 +136,7 @@ impl Mismatch {
     }
 }
 
-/// What to compare in a run, and the result.
+/// The comparison of a run, and its result.
 #[derive(Default)]
 pub(super) struct RunRecord {
     /// The run to compare with. Without one, the trace of this run is kept.
@@ -234,7 +234,7 @@ impl RunRecord {
                 found.ended = Some([self.steps - 1, self.steps]);
                 return Some(found);
             }
-            // A validation at another step: the steps will show the difference.
+            // A validation at another step: the comparison of steps finds the difference.
             _ => return None,
         };
         if let (Some(without), Some(with)) = (expected.loss, loss)
@@ -247,7 +247,7 @@ impl RunRecord {
         for_each_item(cx, point, |item, shape, values| {
             let digest = expected.digest(items.len(), &item);
             if digest.is_none() && point == ComparePoint::Validation {
-                // A metric that observers log in validations.
+                // A metric that the baseline lacks, because an observer logged it.
                 return;
             }
             if let (Some(sought), Some(measured)) = (sought, &mut self.measured) {
@@ -265,7 +265,7 @@ impl RunRecord {
         (found.losses.is_some() || !found.items.is_empty()).then_some(found)
     }
 
-    /// At the end of the run. A run that ended too early differs, too.
+    /// Compares the end of the run. A run that ended too early also differs.
     pub(super) fn finish(&mut self) {
         let baseline = self.baseline.as_ref();
         let Some(last) = baseline.and_then(|baseline| baseline[ComparePoint::Step as usize].last()) else {

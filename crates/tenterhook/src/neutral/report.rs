@@ -12,7 +12,7 @@ pub struct NeutralityReport {
     /// The hooks that were not tested. Controllers and update hooks are not listed: they may change training,
     /// and were in all runs.
     pub excluded: Vec<ExcludedHook>,
-    /// The tested observers that did nothing in the runs, or too little.
+    /// The tested observers that did nothing or too little in the runs.
     pub not_exercised: Vec<NotExercised>,
     /// The number of compared steps.
     pub steps: u64,
@@ -99,7 +99,7 @@ pub enum ExclusionReason {
     Disabled,
 }
 
-/// A tested observer that did nothing in the runs, or too little.
+/// A tested observer that did nothing or too little in the runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NotExercised {
     /// The hook's name.

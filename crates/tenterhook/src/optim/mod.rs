@@ -70,7 +70,7 @@ pub struct ParamInfo {
     pub shape: Vec<usize>,
     /// The type of its elements.
     pub dtype: DType,
-    /// Whether it is trained, that is neither a buffer nor frozen.
+    /// Whether it is trained: neither a buffer nor frozen.
     pub trained: bool,
 }
 

@@ -7,8 +7,8 @@ use super::{Engine, Group, Optimizer, ParamInfo};
 /// By parameter of the model: its optimizer, and its group there (0 has the remaining parameters).
 pub(super) type Owners = Vec<Option<(usize, usize)>>;
 
-/// Finds every trained parameter's optimizer and group. A pattern that chooses nothing is a mistake,
-/// and so is a parameter that two optimizers want.
+/// Finds every trained parameter's optimizer and group. A pattern without a match is an error, and so is a
+/// parameter that two optimizers match.
 pub(super) fn owners<E: Engine>(
     params: &[ParamInfo],
     optimizers: &[Optimizer<E>],

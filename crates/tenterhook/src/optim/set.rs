@@ -30,7 +30,7 @@ pub(super) struct ActiveSchedule {
     pub(super) factor: f64,
 }
 
-/// What an engine needs to update one parameter.
+/// The inputs with which an engine updates one parameter.
 pub struct Update<'a, E: Engine> {
     /// The algorithm of its group.
     pub algorithm: &'a E::Algorithm,
@@ -79,7 +79,7 @@ impl<E: Engine> OptimizerSet<E> {
         Ok(Optimization { optimizers: self.optimizers.len(), schedulers: plans })
     }
 
-    /// What is needed to update this parameter of the model; `None` if it belongs to another optimizer.
+    /// The inputs for updating this parameter of the model; `None` if it belongs to another optimizer.
     pub fn update(&mut self, optimizer: usize, parameter: usize) -> Option<Update<'_, E>> {
         let place = self.gradients.places.get(parameter).copied().flatten();
         let (_, index) = place.filter(|(owner, _)| *owner == optimizer)?;
@@ -213,7 +213,7 @@ impl<E: Engine> OptimizerSet<E> {
             let (name, shape, dtype) = (all.name(index), all.shape(index), all.dtype(index));
             let given = gradients.get(name).ok()?;
             let fits = given.shape == shape && given.dtype == dtype;
-            (!fits).then(|| format!("`{name}` is {given:?}, its parameter {dtype:?}{shape:?}"))
+            (!fits).then(|| format!("`{name}` is {given:?}, but its parameter is {dtype:?}{shape:?}"))
         });
         let wrong: Vec<_> = unknown.chain(unfit).collect();
         if wrong.is_empty() {

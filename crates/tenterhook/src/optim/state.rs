@@ -204,7 +204,7 @@ impl<'a> SavedState<'a> {
             return Ok(());
         }
         Err(format!(
-            "the optimizers have no use for these tensors of the checkpoint: {}; they are of another algorithm",
+            "the checkpoint has tensors of another algorithm, which no optimizer uses: {}",
             left.join(", ")
         )
         .into())
@@ -265,7 +265,7 @@ impl<E: Engine> ActiveOptimizer<E> {
         let complete = rest.untouched.is_some();
         let new = here.difference(&saved).filter(|_| complete).map(|name| {
             format!(
-                "the checkpoint says nothing of `{name}`, which is a parameter of optimizer `{optimizer}`"
+                "the checkpoint has no state of `{name}`, which is a parameter of optimizer `{optimizer}`"
             )
         });
         let lost = rest.tensors.iter().filter(|name| tensors.get(name).is_err());

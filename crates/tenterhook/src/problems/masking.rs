@@ -1,7 +1,7 @@
 //! Masks secrets in messages about a configuration.
 //!
 //! A secret may be written under a wrong key, in a wrong table, or in a line that does not parse. So the rule
-//! is a list of what may be shown: **a message shows a text of the user only if it is the value that the
+//! lists the texts that may be shown: **a message shows a text of the user only if it is the value that the
 //! message is about and its key takes no secret, or if it [is harmless](is_harmless).** Anything that looks
 //! like a secret is always masked ([`scrubbed`]).
 
@@ -76,7 +76,7 @@ pub(crate) fn may_take_secret(key: &str) -> bool {
         || words().any(|word| ["key", "pass"].contains(&word))
 }
 
-/// Whether a text is no secret under any key: a number, or a few plain words.
+/// Whether a text cannot be a secret: a number, or a few plain words.
 pub(crate) fn is_harmless(text: &str) -> bool {
     let is_plain = |word: &str| {
         let letters = word.chars().all(char::is_alphabetic) && word.chars().count() <= LONGEST_WORD;
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_looks_like_a_secret_is_masked_and_the_rest_stays() {
+    fn texts_that_look_like_secrets_are_masked_and_others_are_not() {
         for (text, shown) in [
             ("to \"https://hooks.example/services/T0/B0/x\"; do", "to \"https://hooks.example/***\"; do"),
             ("a=https://host?token=x", "a=https://host/***"),

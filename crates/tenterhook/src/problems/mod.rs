@@ -1,7 +1,7 @@
 //! Problems of a configuration: where, what, and how to fix it.
 //!
 //! A [`Problem`] is made where it is found, and is data until it is rendered; no code parses its message.
-//! [`render::SourceMap`] knows where each key was written, and renders the text with its line and a mark
+//! [`render::SourceMap`] stores where each key was written, and renders the text with its line and a mark
 //! below the wrong part; [`masking`] decides which of the user's texts are shown.
 
 pub(crate) mod masking;
@@ -14,7 +14,7 @@ use crate::config::tree::Origin;
 pub struct Problem {
     /// Where: a dotted path such as `data.path` or `hooks.1.monitor`.
     pub key: String,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
     /// How to fix it.
     pub fix: Option<String>,
@@ -61,7 +61,7 @@ impl Problem {
         Problem { fix: Some(fix.into()), ..self }
     }
 
-    /// Prefixes its key with that of the table around it; an empty one changes nothing.
+    /// Prefixes its key with the key of the enclosing table; an empty one changes nothing.
     #[must_use]
     pub fn below(mut self, key: &str) -> Problem {
         let steps: Vec<_> = [key, &self.key].into_iter().filter(|step| !step.is_empty()).collect();
@@ -91,7 +91,7 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// An error of one sentence, about no key.
+    /// An error of one sentence that belongs to no key.
     pub(crate) fn plain(text: String) -> ConfigError {
         let problems = vec![Problem::new("", text.clone())];
         ConfigError { file: None, plain: true, problems, texts: vec![text] }

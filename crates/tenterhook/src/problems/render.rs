@@ -150,8 +150,8 @@ fn tail(text: &str) -> String {
     if hidden > 0 { std::iter::once('…').chain(shown).collect() } else { text.to_owned() }
 }
 
-/// The place, the line, and a mark below the wrong part. Of a long line, the surroundings of that part are
-/// shown.
+/// The place, the line, and a mark below the wrong part. For a long line, only the surroundings of that part
+/// are shown.
 fn in_file(name: &str, text: &str, at: Range<usize>, hidden: &[Range<usize>], problem: &Problem) -> String {
     let start = text.floor_char_boundary(at.start.min(text.len()));
     let end = text.floor_char_boundary(at.end.clamp(start, text.len()));

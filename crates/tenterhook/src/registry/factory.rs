@@ -1,4 +1,4 @@
-//! Builds one kind of thing from options.
+//! Factories of hooks, schedules and optimizers.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ impl<T> Factory<T> {
         }
     }
 
-    /// Adds it to a list, unless its name is taken.
+    /// Adds the factory to a list, unless its name is taken.
     pub(super) fn add_to(
         self,
         factories: &mut Vec<Arc<Factory<T>>>,
@@ -87,8 +87,8 @@ impl<T> Factory<T> {
         }
     }
 
-    /// Builds it and finds all errors in its options. A wrong option is replaced by that of the example, or
-    /// left out, so that the next error shows.
+    /// Builds a value and finds all errors in its options. A wrong option is replaced by that of the example,
+    /// or left out, so that the next error is found.
     pub(crate) fn try_build(&self, options: Table) -> (Option<T>, Vec<DecodeError>) {
         let example = self.example.and_then(|example| example.parse().ok()).unwrap_or_default();
         read_all(options.into(), Schema::new(&self.schema), &example, &self.build)

@@ -71,7 +71,7 @@ const OPTIMIZER_KEYS: [&str; 4] = ["use", "lr", "weight_decay", "groups"];
 pub struct Registry {
     hooks: Vec<Arc<Factory<AnyHook>>>,
     schedulers: Vec<Arc<Factory<Box<dyn Scheduler>>>>,
-    /// Those that were added to the built-in ones of an engine.
+    /// The optimizers that were added to the built-in ones of an engine.
     optimizers: Vec<Arc<AnyOptimizerFactory>>,
 }
 
@@ -126,12 +126,12 @@ pub enum RegistryError {
     /// The name is unknown.
     #[error("{0}")]
     Unknown(Problem),
-    /// Invalid options; the problem's key is one of theirs.
+    /// Invalid options. The key of the problem is the wrong option.
     #[error("`{name}`: {problem}")]
     Options {
         /// The name of the hook, schedule or optimizer.
         name: String,
-        /// What is wrong with them.
+        /// The problem.
         problem: Problem,
     },
 }

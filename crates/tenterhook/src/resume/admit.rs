@@ -125,7 +125,7 @@ impl<M: Module> Call<'_, M> {
             (Some(_), None) => {
                 "the checkpoint holds a state of the data module, and this data module has none"
             }
-            (None, Some(_)) => "the data module has a state, and the checkpoint holds none of it",
+            (None, Some(_)) => "the data module has a state, and the checkpoint has none",
         };
         self.refuse(format!("{refusal}; accept that with `--force` (`Trainer::accepting_changes`)"))
     }

@@ -8,8 +8,8 @@ use crate::loops::fit::Training;
 use crate::module::Module;
 
 impl<M: Module> Call<'_, M> {
-    /// Continues at this point of the epoch: pending saves first, then the rest of the event and of the
-    /// batch. Returns `true` if the epoch ends here.
+    /// Resumes at this point of the epoch: pending saves first, then the rest of the event and of the batch.
+    /// Returns `true` if the epoch ends here.
     pub(crate) fn resume_epoch(
         &mut self,
         training: &Training<M::Batch>,

@@ -1,6 +1,6 @@
 //! Resume: checks a checkpoint, restores it, and continues at the point of the loop where it was taken.
 //!
-//! A run that was killed and resumed ends with the same bits as one that was not.
+//! A killed and resumed run gives bit-identical results to an uninterrupted one.
 //!
 //! 1. `admit.rs` reads the checkpoint and compares configuration, hooks and their states, data, and files of
 //!    the run. A refused resume tears down the data module and changes nothing else.

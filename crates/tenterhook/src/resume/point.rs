@@ -98,7 +98,7 @@ impl<M: Module> Loop<M> {
             end_epoch: self.flow.end_epoch,
             validate: self.flow.validate,
             requested: self.checkpointer.pending.clone(),
-            // A validation that runs again swaps them in again.
+            // A repeated validation swaps the weights in again.
             swapped_by: self.weights.by.clone().filter(|_| self.state.phase == Phase::Train),
             train_began: self.state.train_began,
             last_validation: self.state.last_validation,

@@ -26,13 +26,13 @@ pub struct RunDirectoryPlan {
     pub runs_dir: PathBuf,
     /// The run's id; unset, a new one.
     pub id: Option<String>,
-    /// Resumes the run that this locks; `runs_dir` and `id` are ignored. Its `metrics.jsonl`, `histograms.jsonl` and
-    /// `updates.jsonl` are truncated to the checkpoint that is restored, or emptied without one; `events.jsonl`
-    /// stays. The checkpoint must be one of this run.
+    /// Resumes the run that this lock belongs to; `runs_dir` and `id` are ignored. Its `metrics.jsonl`,
+    /// `histograms.jsonl` and `updates.jsonl` are truncated to the checkpoint that is restored, or emptied
+    /// without one; `events.jsonl` stays. The checkpoint must be one of this run.
     pub resume: Option<RunLock>,
     /// The resolved configuration, which becomes `config.toml`.
     pub config: String,
-    /// Who signs the configuration.
+    /// The signer of the configuration.
     pub signer: Signer,
     /// The hash of the configuration; unset, it is computed from the text, and without a text from the trainer's
     /// settings.
@@ -45,8 +45,8 @@ pub struct RunDirectoryPlan {
     pub command: Vec<String>,
     /// Creates a directory also for an evaluation without a training before it, unless a run is resumed.
     pub for_evaluations: bool,
-    /// A test follows the training in the same directory, and the run is running until it has ended. If the trainer is
-    /// dropped before the test begins, the run has failed, and a resume tests it.
+    /// A test follows the training in the same directory, and the run counts as running until the test has
+    /// ended. If the trainer is dropped before the test begins, the run has failed, and a resume tests it.
     pub then_test: bool,
 }
 
@@ -237,7 +237,7 @@ impl Recorder for RunDirectory {
     }
 
     fn next_location(&mut self) -> Option<RunLocation> {
-        // A training after an evaluation is a run of its own.
+        // A training after an evaluation is a separate run.
         self.files.as_ref()?;
         self.lost = self.lost();
         (self.id, self.files, self.resumes) = (new_id(), None, false);

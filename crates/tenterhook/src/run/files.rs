@@ -29,7 +29,7 @@ pub(super) struct RunFiles {
     pub(super) main_stage: Stage,
     /// The checkpoints that were removed and not saved again.
     pub(super) removed: Vec<PathBuf>,
-    /// What the loop learns when the run starts.
+    /// The report for the loop when the run starts.
     pub(super) start_report: StartReport,
     /// The last field, so that the lock is released when everything is written.
     lock: RunLock,

@@ -141,7 +141,7 @@ impl std::fmt::Display for RunHeader {
 #[must_use]
 pub fn named_versions(versions: &BTreeMap<String, String>) -> Vec<String> {
     let named = versions.iter().map(|(name, version)| match version.split_once(' ') {
-        // It includes its name.
+        // The version includes the name.
         Some(_) => version.clone(),
         None => format!("{name} {version}"),
     });
@@ -164,13 +164,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_line_can_be_typed_again() {
+    fn a_command_line_is_quoted_for_the_shell() {
         let command = ["tenter", "train", "--set", "a.b=c", "it's 1", ""].map(str::to_owned);
         assert_eq!(command_line(&command), r"tenter train --set a.b=c 'it'\''s 1' ''");
     }
 
     #[test]
-    fn an_introduction_says_what_runs_on_what() {
+    fn a_header_names_the_run_and_its_machine() {
         let text = |text: &str| text.to_owned();
         let header = RunHeader {
             run: text("r"),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_version_wrote_is_read() {
+    fn records_of_an_older_version_are_read() {
         let old = r#"{"run":"r","git":{"commit":"c","dirty":null},"config_hash":"h","seed":1,"hooks":[]}"#;
         let read: RunHeader = serde_json::from_str(old).expect("it is read");
         assert!(read.versions.is_empty() && read.command.is_empty());

@@ -61,7 +61,7 @@ pub enum JournalEvent {
         panicked: bool,
         /// The number of failures of this hook so far, including this one; 1 for a failure that ends the run.
         count: u32,
-        /// The hook is disabled from here on.
+        /// Whether this disabled the hook.
         disabled: bool,
         /// It ends the run.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -81,7 +81,7 @@ pub enum JournalEvent {
         share: f64,
         /// The fraction that it may take.
         budget: f64,
-        /// The hook is disabled from here on.
+        /// Whether this disabled the hook.
         disabled: bool,
     },
     /// A hook was enabled, disabled, removed or added.

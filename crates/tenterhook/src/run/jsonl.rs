@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use serde::Serialize;
 use tenterhook_files::{FileError, ResumableFile, TextLines, cannot};
 
-/// The buffer is written when it has this size,
+/// The size at which the buffer is written.
 const BUFFER: usize = 64 * 1024;
 
-/// or when a line comes this long after the last write.
+/// The time since the last write after which the next line writes the buffer.
 const SECONDS: f64 = 1.0;
 
 /// Appends JSON lines to a file. After the first failure it writes nothing more, as the file may end in half a line.

@@ -19,7 +19,7 @@ use super::record::now;
 /// The name of the lock file in the run directory.
 pub(super) const LOCK: &str = "lock";
 
-/// How often locking is tried: a process that only checks the lock holds it for a moment.
+/// The number of attempts to lock. A process that only checks the lock holds it briefly.
 const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -97,7 +97,7 @@ pub(super) fn check_free(run_dir: &Path) -> Result<(), Holder> {
     if let Some(holder) = holder(run_dir) {
         return Err(holder);
     }
-    // A lock file that stays is harmless.
+    // A leftover lock file is harmless.
     if let Ok(file) = open_no_follow(&run_dir.join(LOCK), OpenOptions::new().write(true))
         && file.try_lock().is_ok()
     {
@@ -106,7 +106,7 @@ pub(super) fn check_free(run_dir: &Path) -> Result<(), Holder> {
     Ok(())
 }
 
-/// The most that is read of a lock file, in bytes.
+/// The largest part of a lock file that is read, in bytes.
 const LIMIT: u64 = 1 << 20;
 
 fn read(file: &mut File) -> Holder {
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_held_once_until_its_holder_goes() {
+    fn a_directory_is_locked_by_one_holder_until_it_ends() {
         let dir = tempfile::tempdir().expect("a directory");
         assert_eq!(holder(dir.path()), None);
         let lock = taken(dir.path());
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_a_dead_process_goes_and_that_of_a_living_one_stays() {
+    fn a_file_of_a_dead_process_is_removed_and_that_of_a_living_one_kept() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join(LOCK);
         assert_eq!(check_free(dir.path()), Ok(()), "there is none");
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_who_it_is_and_what_to_do() {
+    fn a_refusal_names_the_holder_and_a_fix() {
         let text = |text: &str| text.to_owned();
         let holder = Holder {
             pid: 1234,
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_goes_along_with_its_directory() {
+    fn a_lock_follows_a_rename_of_its_directory() {
         let dir = tempfile::tempdir().expect("a directory");
         let (old, new) = (dir.path().join("old"), dir.path().join("new"));
         fs::create_dir(&old).expect("it is made");

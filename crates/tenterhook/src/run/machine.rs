@@ -43,7 +43,7 @@ pub struct Git {
 }
 
 impl Git {
-    /// Asks `git`. An error becomes the text of `commit`.
+    /// Runs `git`. An error becomes the text of `commit`.
     #[must_use]
     pub fn current() -> Git {
         Git::from_command(git)
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_git_says_is_understood() {
+    fn the_output_of_git_is_parsed() {
         let here = |head: Option<&str>, directory: Result<&str, &str>, status: &str| {
             Git::from_command(|arguments| {
                 Ok(match arguments {

@@ -92,7 +92,7 @@ pub trait Recorder: Send {
         Ok(())
     }
 
-    /// Ends a call, whatever its outcome, also one that never began.
+    /// Ends a call with any outcome, even a call that never began.
     fn end(&mut self, _end: &CallEnd<'_>) -> Result<(), BoxError> {
         Ok(())
     }

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_others_can_read_or_that_is_none_is_refused() {
+    fn a_key_that_others_can_read_or_that_is_invalid_is_refused() {
         let home = tempfile::tempdir().unwrap();
         let path = path(Some(home.path().into()), None).unwrap();
         UserKey::at(&path).unwrap();

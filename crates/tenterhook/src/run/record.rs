@@ -118,7 +118,7 @@ pub struct RunRecord {
     /// The status.
     #[serde(flatten, deserialize_with = "status")]
     pub status: RunStatus,
-    /// How its training ended, until the test after it has ended, too.
+    /// The outcome of its training, until the test that follows has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trained: Option<RunStatus>,
     /// The weights for that test, relative to the run directory: the best checkpoint, or else the final weights.

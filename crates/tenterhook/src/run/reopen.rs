@@ -1,5 +1,5 @@
-//! Reopening a run directory to resume the run: its files are truncated to the checkpoint, so that no line is in them
-//! twice; only the journal keeps everything.
+//! Reopening a run directory to resume the run: its files are truncated to the checkpoint, so that no line is
+//! duplicated; only the journal keeps everything.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -84,8 +84,8 @@ pub(super) fn reopen(
     let earlier_part_ended = earlier.as_ref().is_some_and(RunRecord::training_ended);
     let parts = earlier.as_ref().map_or(0, |earlier| earlier.parts.len());
     let record = RunRecord::resumed(plan, start, earlier, path);
-    // The record, with the signatures of both configurations, comes before the configuration: whichever of them a
-    // killed process leaves is signed.
+    // The record, with the signatures of both configurations, comes before the configuration, so the
+    // configuration is signed even if the process is killed in between.
     record.write(&record_path).map_err(cannot("write", &record_path))?;
     replace_config(&lock, &plan.config, parts.max(1))?;
     let mut files = RunFiles::open(lock, record, start.stage)?;
@@ -190,7 +190,7 @@ pub(super) fn removed_checkpoints(directory: &Path, event_log: &EventLog) -> Vec
     removed
 }
 
-/// Writes another configuration to `config.toml`. The one before it stays under the number of its part.
+/// Writes another configuration to `config.toml`. The earlier one is kept under the number of its part.
 fn replace_config(lock: &RunLock, config: &str, part: usize) -> Result<(), BoxError> {
     let directory = lock.directory();
     let path = directory.join("config.toml");
@@ -208,8 +208,8 @@ fn replace_config(lock: &RunLock, config: &str, part: usize) -> Result<(), BoxEr
     Ok(write_durably(&path, |file| file.write_all(config.as_bytes())).map_err(cannot("write", &path))?)
 }
 
-/// Truncates a file to its position at the checkpoint, and says what is missing before it. An empty file is removed,
-/// as it did not exist before its first line.
+/// Truncates a file to its position at the checkpoint, and returns a message if lines before it are missing.
+/// An empty file is removed, as it did not exist before its first line.
 fn truncate(lock: &RunLock, position: &FilePosition) -> io::Result<Option<String>> {
     let path = &position.file.below(lock.directory());
     let file = match open_no_follow(path, OpenOptions::new().read(true).write(true)) {
@@ -265,7 +265,7 @@ mod tests {
             truncate_test(&lock).expect("it is cut");
             assert_eq!(fs::read_to_string(&path).expect("it is there"), left);
         }
-        // Of an endless line only the end is read.
+        // Only the end of an endless line is read.
         fs::write(&path, fit).expect("it is written");
         fs::File::options()
             .write(true)

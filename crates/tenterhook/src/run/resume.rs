@@ -85,8 +85,8 @@ pub enum ResumeError {
     /// A run or checkpoint that cannot be read may be the newest.
     #[error("{0}; `--skip-unreadable` resumes from the newest one that can be read")]
     Newest(#[source] Box<ResumeError>),
-    /// The path leads to neither a checkpoint nor a run.
-    #[error("{} is neither a checkpoint nor a run; name one of both", path.display())]
+    /// The path is neither a checkpoint nor a run.
+    #[error("{} is neither a checkpoint nor a run; name one of them", path.display())]
     Neither {
         /// The path.
         path: PathBuf,
@@ -131,7 +131,7 @@ pub type ResumeConfig<'a> = (&'a Value, &'a ChangeRules);
 ///
 /// - `auto`: the newest training with a compatible configuration, at its newest whole checkpoint; without one, a new
 ///   run
-/// - a path to a checkpoint: that checkpoint, in the run that it lies in
+/// - a path to a checkpoint: that checkpoint, in its run
 /// - a path to a run, the id of a run or the beginning or end of it, `latest`, `latest~1`: its newest whole checkpoint
 ///
 /// `config` is the configuration to resume with, as [`Config::to_json`](crate::config::Config::to_json) makes it,

@@ -14,7 +14,7 @@ use tenterhook_files::{create_directories, sync_parent};
 use super::files::{EVENTS, METRICS};
 use super::lock::holder;
 
-/// How often a start tries to get its lock: another start holds it exclusively while it removes leftovers.
+/// The number of attempts to lock. Another start holds the lock exclusively while it removes leftovers.
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -89,7 +89,8 @@ pub(super) fn set_latest(runs: &Path, id: &str) -> Result<()> {
     sync_parent(&latest)
 }
 
-/// Why an existing `latest` is not ours. Ours is a link to a run beside it, which may have been removed.
+/// Why an existing `latest` was not created by this program, which creates a link to a run beside it. The run
+/// may have been removed.
 fn not_ours(latest: &Path) -> Option<String> {
     if !latest.symlink_metadata().ok()?.is_symlink() {
         return Some("is not a link".to_owned());
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_leftovers_of_killed_starts_go_and_nothing_else() {
+    fn only_leftovers_of_killed_starts_are_removed() {
         let dir = tempfile::tempdir().expect("a directory");
         let runs = dir.path();
         let unfinished = |name: &str| {
@@ -164,7 +165,7 @@ mod tests {
         announce(runs, "gone").expect("a link");
         std::os::unix::fs::symlink("elsewhere", runs.join(".latest-mine")).expect("a link");
         let all = names(runs);
-        // While another start is under way, nothing goes.
+        // While another start is in progress, nothing is removed.
         let other = File::open(runs).expect("it opens");
         other.lock_shared().expect("it is locked");
         drop(lock_runs(runs));
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_latest_that_leads_to_what_is_no_run_of_ours_stays() {
+    fn a_latest_that_links_to_something_else_is_kept() {
         let dir = tempfile::tempdir().expect("a directory");
         let runs = dir.path();
         let latest = runs.join("latest");
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_called_latest_and_is_not_a_link_stays() {
+    fn a_latest_that_is_not_a_link_is_kept() {
         let dir = tempfile::tempdir().expect("a directory");
         fs::write(dir.path().join("latest"), "notes").expect("it is written");
         assert_eq!(set_latest(dir.path(), "a").expect_err("it is refused").kind(), ErrorKind::AlreadyExists);

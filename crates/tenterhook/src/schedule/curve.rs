@@ -44,7 +44,7 @@ pub(super) trait Curve: Send + 'static {
         None
     }
 
-    /// The factor after this many steps since the warm-up.
+    /// The factor n steps after the warm-up.
     fn at(&self, count: u64, length: Length) -> Result<f64, ScheduleError>;
 }
 
@@ -85,7 +85,7 @@ impl Length {
         steps.map(|steps| steps.max(1)).ok_or(ScheduleError::UnknownLength { schedule })
     }
 
-    /// The fraction of the length that has passed after this many steps, at most 1.
+    /// The fraction of the length after n steps, at most 1.
     pub(super) fn fraction(self, count: u64) -> Result<f64, ScheduleError> {
         let steps = self.known()?;
         Ok(count.min(steps) as f64 / steps as f64)

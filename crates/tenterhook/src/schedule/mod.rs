@@ -31,7 +31,7 @@ pub struct ScheduleStep {
     pub count: u64,
     /// Number of its steps at the end of training, if known.
     pub total: Option<u64>,
-    /// The value of the metric that it monitors, if it does.
+    /// The value of the monitored metric, if there is one.
     pub metric: Option<f64>,
 }
 

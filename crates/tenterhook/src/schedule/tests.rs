@@ -1,4 +1,4 @@
-//! The first values of every schedule, against torch's, recorded with a learning rate of 1.
+//! Compares the first values of every schedule with those of PyTorch, recorded with a learning rate of 1.
 
 use serde_json::{Value, json};
 

@@ -75,7 +75,7 @@ const SETTINGS: &[Hint] = &[
     no("inferencemode", "not needed: evaluation always runs without a graph of gradients"),
     no(
         "reloaddataloaderseverynepochs multipletrainloadermode preparedatapernode",
-        "not supported: loaders are made once per call; how several take turns is said in the data module (`Interleave`)",
+        "not supported: loaders are made once per call; the data module defines how several are interleaved (`Interleave`)",
     ),
     no(
         "enableautologhparams modelregistry",
@@ -166,7 +166,7 @@ pub(crate) fn misplaced_setting(name: &str) -> Option<String> {
     is_setting.then(|| format!("it belongs in [trainer]: `trainer.{name}`"))
 }
 
-/// The hint for a hook or setting of another trainer. Of a path, the last part counts.
+/// The hint for a hook or setting of another trainer. Only the last part of a path is used.
 pub(crate) fn hook_elsewhere(name: &str) -> Option<String> {
     let name = name.rsplit(['.', ':']).next().unwrap_or(name);
     hint(HOOKS, name).or_else(|| setting(name))

@@ -112,7 +112,7 @@ pub struct Settings {
     #[schemars(extend("x-harmless-change" = true))]
     pub background_saves: bool,
     /// Time limit for a graceful shutdown after a signal, including an emergency checkpoint. After that the
-    /// program ends at once; what is saved stays.
+    /// program ends at once; saved checkpoints are kept.
     #[schemars(extend("x-harmless-change" = true))]
     pub shutdown_timeout: TimeSpan,
     /// Report a data loader that training has waited for this long, and again each time the wait has doubled.

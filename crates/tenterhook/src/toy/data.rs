@@ -46,7 +46,7 @@ pub struct ToyData {
     pub test: Vec<u64>,
     /// Batches of each prediction loader.
     pub predict: Vec<u64>,
-    /// Whether the training loaders know their length.
+    /// Whether the training loaders have a known length.
     #[serde(skip)]
     pub sized: bool,
     /// The rank, and the number of ranks.

@@ -1,4 +1,4 @@
-//! The calls of the trainer. Each makes a loop of what the trainer holds, runs it, and takes it back.
+//! The calls of the trainer. Each moves the parts of the trainer into a loop, runs it, and moves them back.
 
 use tenterhook_core::run_context::FixedClock;
 use tenterhook_core::{
@@ -17,7 +17,7 @@ use crate::settings::{Limits, Settings};
 use crate::strategy::Solo;
 
 impl Trainer {
-    /// The problems that `fit` would refuse before step 1, and its warnings ([`PlanError::is_warning`]). Only
+    /// The errors with which `fit` would refuse to start, and its warnings ([`PlanError::is_warning`]). Only
     /// the data is set up.
     pub fn plan_errors<M: Module>(
         &mut self,

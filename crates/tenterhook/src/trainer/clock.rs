@@ -20,7 +20,7 @@ impl Clock for WallClock {
         self.0.elapsed()
     }
 
-    // Read around every hook that is timed, so without 128-bit arithmetic.
+    // Called around every timed hook, so it avoids 128-bit arithmetic.
     #[inline]
     fn nanos(&self) -> u64 {
         let since = self.0.elapsed();
@@ -28,8 +28,8 @@ impl Clock for WallClock {
     }
 }
 
-/// A clock by which every training batch takes one second, so that time-based cadences fire at the same batch
-/// in every rehearsal.
+/// A clock that advances one second per training batch. Time-based cadences fire at the same batch in every
+/// rehearsal.
 #[derive(Clone, Default)]
 pub(crate) struct BatchClock(Arc<AtomicU64>);
 

@@ -18,7 +18,7 @@ impl Trainer {
     ) -> Interrupt {
         self.shared.clock = Box::new(clock);
         if self.settings.max_time.take().is_some() {
-            // With `max_time`, the number of epochs is unlimited unless it is set.
+            // With `max_time`, an unset `max_epochs` means no limit.
             self.settings.max_epochs.get_or_insert(-1);
         }
         self.journal.readers = Readers::one(|_| {});

@@ -1,4 +1,4 @@
-//! Entries of a checkpoint's state with absurd values: a resume may be refused, and never panics or hangs.
+//! Checkpoint states with absurd values: a resume may be refused, but never panics or hangs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -19,7 +19,7 @@ fn made<H: FromOptions<Options: serde::de::DeserializeOwned>>(options: Value) ->
     H::from_options(serde_json::from_value(options).unwrap()).unwrap()
 }
 
-/// A training with many hooks that keep something.
+/// A trainer with many stateful hooks.
 fn training(root: &Path) -> Trainer {
     let settings = Settings { max_steps: 5, accumulate_grad_batches: 2, ..epochs(3) };
     let mut trainer = trainer(settings).with_checkpoints_in(root);
@@ -48,7 +48,7 @@ fn module() -> Toy {
         .with_scheduler(SchedulerPlan::on_plateau_of("val/loss"))
 }
 
-/// The places of all values within a value.
+/// The JSON pointers of all values within a value.
 fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     let inner: Vec<(String, &Value)> = match value {
         Value::Object(fields) => {
@@ -66,7 +66,7 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Values of the same kind that no run would have written.
+/// Values of the same type that no run would write.
 fn absurd(value: &Value) -> Vec<Value> {
     match value {
         Value::Number(number) if number.is_f64() => vec![json!(1e308), json!(-1)],

@@ -1,4 +1,4 @@
-//! What hooks cost, and what happens to those that take more than they may.
+//! The cost of hooks, and what happens if they exceed their budget.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ fn budget(percent: f64, over: OverBudget) -> Registration {
     Registration { budget: Some(Budget { share: percent / 100.0, over }), ..Registration::default() }
 }
 
-/// Nine seconds of work in every batch, and this hook, which takes one second of each.
+/// A trainer with nine seconds of work in every batch, and this hook, which takes one second per batch.
 fn one_in_ten(mut trainer: Trainer, hand: &Hand, slow: impl Into<AnyHook>, how: Registration) -> Trainer {
     let turned = hand.clone();
     trainer = trainer.with_clock(hand.clone());
@@ -48,7 +48,7 @@ fn overruns(report: &Report) -> Vec<BudgetOverrun> {
     report.notices.iter().filter_map(overrun).collect()
 }
 
-/// What was told of a hook that takes a tenth of the time, and how often it was called in 300 batches.
+/// The budget notices of a hook that takes a tenth of the time, and its number of calls in 300 batches.
 fn judged(how: Registration) -> (Vec<BudgetOverrun>, usize) {
     let (hand, calls) = (Hand::at(3600), SharedVec::new());
     let mut trainer = one_in_ten(trainer(epochs(3)), &hand, slow(&hand, &calls), how);
@@ -56,7 +56,7 @@ fn judged(how: Registration) -> (Vec<BudgetOverrun>, usize) {
     (overruns(&report), calls.take().len())
 }
 
-/// What a hook took at an event, in whole seconds, and in how many calls.
+/// The time of a hook at an event, in whole seconds, and its number of calls.
 pub fn taken(costs: &HookCosts, hook: &str, event: &str) -> (f64, u64) {
     let of_event = costs.hook(hook).unwrap().by_event.iter().find(|cost| cost.event == event);
     of_event.map_or((0.0, 0), |cost| (cost.calls.total_s.round(), cost.calls.calls))
@@ -74,7 +74,7 @@ fn a_hook_over_its_budget_is_reported_once_and_continues() {
 }
 
 #[test]
-fn a_hook_over_its_budget_is_disabled_where_that_is_said_and_the_journal_has_it() {
+fn a_hook_over_its_budget_is_disabled_if_so_configured_and_recorded() {
     let (root, hand, calls) = (tempfile::tempdir().unwrap(), Hand::at(0), SharedVec::new());
     let how = budget(5.0, OverBudget::Disable);
     let mut trainer = one_in_ten(recorded(root.path(), epochs(3)), &hand, slow(&hand, &calls), how);
@@ -132,7 +132,7 @@ fn shares_are_of_training_steps_and_what_hooks_take_at_other_times_is_in_their_t
 }
 
 #[test]
-fn of_a_call_without_steps_shares_are_of_the_call() {
+fn shares_are_of_the_call_if_it_has_no_steps() {
     let hand = Hand::at(0);
     let mut trainer = trainer(epochs(1)).with_clock(hand.clone());
     let [slow, work] = [(); 2].map(|()| hand.clone());
@@ -202,7 +202,7 @@ fn a_controller_over_its_budget_is_only_reported() {
 }
 
 #[test]
-fn a_second_call_counts_on_so_that_shares_stay_shares() {
+fn a_second_call_adds_to_the_costs_and_the_time() {
     let (hand, calls) = (Hand::at(0), SharedVec::new());
     let mut trainer = one_in_ten(trainer(epochs(1)), &hand, slow(&hand, &calls), Registration::default());
     for fits in 1..=2 {
@@ -215,7 +215,7 @@ fn a_second_call_counts_on_so_that_shares_stay_shares() {
 }
 
 #[test]
-fn a_hook_that_works_now_and_then_is_timed_whenever_it_does() {
+fn a_hook_with_a_cadence_is_timed_whenever_it_fires() {
     let hand = Hand::at(0);
     let works = hand.clone();
     let paced = closure::on_step_end("paced", move |cx| {
@@ -235,7 +235,7 @@ fn an_estimate_disables_no_hook_that_may_be_within_its_budget() {
     for every in [100, 150, 200, 250, 300, 350, 400, 450, 500] {
         let hand = Hand::at(0);
         let works = hand.clone();
-        // It does not say that it works now and then, so after a thousand steps it is estimated from the few that were timed.
+        // The hook declares no cadence, so after a thousand steps its time is estimated from the few timed calls.
         let rare = closure::on_step_end("rare", move |cx| {
             works.turn(if cx.step.is_multiple_of(every) { every } else { 0 });
         });
@@ -257,7 +257,7 @@ fn budgets_of_a_resumed_run_are_not_checked_in_its_first_batches() {
         if resumes {
             trainer = trainer.restoring(root.path().join("epoch=0-step=199"));
         }
-        // Slow to begin, and next to nothing after that: ten times the budget in one batch, and within it in sixty.
+        // Slow at its first call only: ten times the budget after one batch, and within the budget after sixty.
         let (starts, started) = (hand.clone(), std::sync::atomic::AtomicBool::new(false));
         let slow = closure::on_step_end("slow", move |_| {
             if !started.swap(true, Ordering::Relaxed) {
@@ -328,7 +328,7 @@ fn run_json_says_what_hooks_cost_also_of_a_run_that_fails() {
     }
 }
 
-/// A clock that knows how often hooks were timed by it.
+/// A clock that counts how often it was read to time hooks.
 #[derive(Clone, Default)]
 struct Asked(Arc<AtomicU64>);
 
@@ -342,7 +342,7 @@ impl Clock for Asked {
 }
 
 #[test]
-fn without_accounts_no_hook_is_timed_and_budgets_are_said_to_be_idle() {
+fn without_accounts_no_hook_is_timed_and_unused_budgets_are_reported() {
     let run = |account_hooks| {
         let asked = Asked::default();
         let settings = Settings { account_hooks, ..epochs(1) };

@@ -1,4 +1,4 @@
-//! `accumulate_grad_batches`: what a window of batches comes to.
+//! `accumulate_grad_batches`: the result of an accumulation window.
 
 use tenterhook::settings::{BatchLimit, ValInterval};
 use tenterhook::{Report, Settings, Trainer, closure};
@@ -26,7 +26,7 @@ fn gradient_at(w: f32, batch: &Points) -> f32 {
 }
 
 #[test]
-fn a_window_of_two_batches_is_worth_one_batch_of_the_two() {
+fn a_window_of_two_batches_equals_one_batch_of_both() {
     let (window, report) = run(trainer(windows_of(2)), vec![first(), second()]);
     let both: Vec<_> = [first().points, second().points].concat();
     let (merged, _) = run(trainer(windows_of(1)), vec![points(&both)]);

@@ -1,4 +1,5 @@
-//! Statistics of activations and their store in real runs: in every stage, and without a trace in training.
+//! The hooks `activation_stats` and `activation_store` in real runs: they work in every stage and do not
+//! change training.
 
 use std::path::Path;
 use std::process::Command;
@@ -47,7 +48,7 @@ fn contained(report: &Report) -> Vec<String> {
     contained.map(ToString::to_string).collect()
 }
 
-/// The metrics of activations that a report has, without the point's name, each once.
+/// The activation metrics of a report, without the point's name.
 fn kinds(report: &Report) -> Vec<&str> {
     let names = report.metrics.keys().filter_map(|name| name.strip_suffix("/linear.product"));
     names.filter(|name| name.ends_with("act_mean")).collect()
@@ -77,7 +78,7 @@ fn statistics_are_logged_in_every_stage_under_its_own_names() {
 }
 
 #[test]
-fn an_evaluation_comes_to_its_mean_its_smallest_and_its_largest() {
+fn an_evaluation_logs_mean_minimum_and_maximum() {
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(stats(everywhere())).unwrap();
     add_store(&mut trainer, in_memory(&[ActivationStage::Test]));
@@ -95,7 +96,7 @@ fn an_evaluation_comes_to_its_mean_its_smallest_and_its_largest() {
 }
 
 #[test]
-fn several_loaders_have_their_statistics_apart() {
+fn several_loaders_have_separate_statistics() {
     let mut trainer = trainer(epochs(1));
     let statistics = vec![ActivationStatistic::Mean];
     trainer.add_hook(stats(ActivationStatsOptions { statistics, ..everywhere() })).unwrap();
@@ -108,7 +109,7 @@ fn several_loaders_have_their_statistics_apart() {
 }
 
 #[test]
-fn statistics_land_on_the_steps_that_are_looked_at_with_their_histograms() {
+fn statistics_and_histograms_are_logged_at_the_steps_of_the_cadence() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), epochs(1));
     let options = ActivationStatsOptions {
@@ -156,7 +157,7 @@ fn the_store_keeps_every_stage_in_memory_and_a_sanity_check_in_none() {
     assert_eq!(last.values, predictions[0][0], "what it keeps is what the module computed");
 }
 
-/// Trains the toy for one epoch of eight batches with a store of files.
+/// Trains the toy for one epoch of eight batches, with activations stored in files.
 fn train_with_files(root: &Path, max_bytes: u64) -> (Trainer, Toy, Report) {
     let mut trainer = recorded(root, epochs(1));
     let options = ActivationStoreOptions {
@@ -171,7 +172,7 @@ fn train_with_files(root: &Path, max_bytes: u64) -> (Trainer, Toy, Report) {
 }
 
 #[test]
-fn a_full_store_is_disabled_with_its_files_whole_and_training_goes_on_unharmed() {
+fn a_full_store_is_disabled_with_complete_files_and_training_continues() {
     let root = tempfile::tempdir().unwrap();
     let (trainer, toy, report) = train_with_files(root.path(), 1500);
     let files = store(&trainer).files();
@@ -240,7 +241,7 @@ fn the_python_of_the_recipe_reads_a_run() {
 }
 
 #[test]
-fn both_watch_without_changing_a_bit() {
+fn both_monitors_do_not_change_training() {
     let trained = |watched: bool| {
         let mut trainer = trainer(epochs(2));
         if watched {
@@ -256,7 +257,7 @@ fn both_watch_without_changing_a_bit() {
 }
 
 #[test]
-fn a_run_too_short_to_look_is_told_by_its_steps() {
+fn a_run_that_is_too_short_for_the_monitor_is_reported() {
     let told = |settings: Settings| {
         let mut trainer = trainer(settings);
         trainer.add_hook(stats(ActivationStatsOptions::default())).unwrap();
@@ -276,7 +277,7 @@ fn a_run_too_short_to_look_is_told_by_its_steps() {
 }
 
 #[test]
-fn a_run_with_fewer_batches_than_every_n_batches_is_told() {
+fn a_run_with_fewer_batches_than_every_n_batches_is_reported() {
     let mut trainer = trainer(epochs(1));
     let train = [ActivationStage::Train];
     add_store(&mut trainer, ActivationStoreOptions { every_n_batches: 5, ..in_memory(&train) });

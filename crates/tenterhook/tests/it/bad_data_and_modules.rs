@@ -1,4 +1,4 @@
-//! Loaders that err or panic, on any thread, and modules whose numbers are wrong.
+//! Loaders that fail or panic, on any thread, and modules with invalid numbers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ fn batch() -> ToyBatch {
     ToyBatch::of(vec![([0.1, 0.2], 0.3)])
 }
 
-/// Samples of which the third goes wrong so many times.
+/// Samples of which the third fails n times.
 #[derive(Clone)]
 struct Bad {
     times: Arc<AtomicU64>,
@@ -48,7 +48,7 @@ impl Dataset for Bad {
     }
 }
 
-/// A loader that says nothing of itself when it goes wrong.
+/// A loader whose errors do not contain its name.
 struct Mute(Bad, u64);
 
 impl Loader<ToyBatch> for Mute {
@@ -71,7 +71,7 @@ impl Loader<ToyBatch> for Mute {
     }
 }
 
-/// Trains on it, with everybody recorded: how it failed.
+/// The failure of a training on this data, with all calls recorded.
 fn failed(mut data: DataLoaders<ToyBatch>, settings: Settings) -> Failure {
     let call_log = CallLog::default();
     let mut trainer = trainer(settings).with_strategy(LabStrategy::new(&call_log));
@@ -80,7 +80,7 @@ fn failed(mut data: DataLoaders<ToyBatch>, settings: Settings) -> Failure {
     let RunError::Failed { failure, later, report } = error else { panic!("{error}") };
     assert!(later.is_empty(), "{later:?}");
     assert_eq!((failure.origin.clone(), failure.place), (Origin::Data, "next"));
-    // Of what has no length a batch is fetched ahead.
+    // Without a known length, one batch is fetched ahead.
     assert!([1, 2].contains(&report.progress.step), "{:?}", report.progress);
     assert_eq!(call_log.sources("on_exception"), ["hook:a", "module", "strategy"]);
     assert_eq!(call_log.sources("teardown"), ["strategy", "hook:a", "module"]);
@@ -100,7 +100,7 @@ fn stream(bad: Bad, prefetch: usize) -> DataLoaders<ToyBatch> {
 }
 
 #[test]
-fn a_loader_that_errs_or_panics_on_any_thread_fails_the_run_by_its_name() {
+fn a_loader_that_fails_or_panics_on_any_thread_fails_the_run_with_its_name() {
     for panics in [false, true] {
         let bad = || Bad::new(1, panics);
         for data in [batches(bad(), 0), batches(bad(), 2), stream(bad(), 0), stream(bad(), 2)] {
@@ -129,7 +129,7 @@ fn an_error_without_the_loaders_name_gets_it() {
 }
 
 #[test]
-fn in_debug_a_panic_on_a_loading_thread_has_the_way_to_it() {
+fn in_debug_a_panic_on_a_loading_thread_has_a_backtrace() {
     for data in [batches(Bad::new(1, true), 2), stream(Bad::new(1, true), 2)] {
         let failure = failed(data, Settings { debug: true, ..epochs(1) });
         let trace = failure.trace.expect("it is kept").to_string();
@@ -138,7 +138,7 @@ fn in_debug_a_panic_on_a_loading_thread_has_the_way_to_it() {
 }
 
 #[test]
-fn what_errs_once_trains_when_it_is_tried_again_and_what_errs_always_fails_again() {
+fn a_loader_that_fails_once_trains_on_a_retry_and_one_that_always_fails_does_not() {
     for (times, trains) in [(1, true), (u64::MAX, false)] {
         let mut data = batches(Bad::new(times, false), 2);
         let mut trainer = trainer(epochs(1));
@@ -148,7 +148,7 @@ fn what_errs_once_trains_when_it_is_tried_again_and_what_errs_always_fails_again
     }
 }
 
-/// A toy whose loss is this from a step on.
+/// A toy that returns this loss from this step on.
 fn from_step(step: u64, loss: f64) -> Lab {
     Lab::new(Toy::default(), &CallLog::default()).with_step(move |lab, batch, cx| {
         let good = lab.toy.loss(batch);

@@ -1,4 +1,4 @@
-//! What hooks learn of one batch: of an evaluation, and by the plain name `loss`.
+//! The results of a batch that hooks receive: in evaluations, and by the plain name `loss`.
 
 use tenterhook::toy::{Toy, ToyData};
 use tenterhook::{Key, Settings, closure};
@@ -6,7 +6,7 @@ use tenterhook::{Key, Settings, closure};
 use crate::call_log::SharedVec;
 use crate::lab::{data, epochs, trainer};
 
-/// The loss, what was logged, and the names of the outputs with their number of values.
+/// The loss, the logged metrics, and the names of the outputs with their number of values.
 type Batch = (Option<f64>, Vec<String>, Vec<(String, usize)>);
 
 macro_rules! batch {
@@ -22,7 +22,7 @@ fn the_end_of_an_evaluation_batch_has_its_loss_its_metrics_and_its_outputs() {
     let (v, t, p) = (validated.clone(), tested.clone(), predicted.clone());
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(closure::on_validation_batch_end("v", move |cx| v.push(batch!(cx)))).unwrap();
-    // What a hook logs in the same loop is not the step's.
+    // A metric that a hook logs in the same loop is not one of the step.
     trainer.add_hook(closure::on_validation_batch_start("w", |cx| cx.log("val/own", 1.0))).unwrap();
     trainer.add_hook(closure::on_test_batch_end("t", move |cx| t.push(batch!(cx)))).unwrap();
     trainer.add_hook(closure::on_predict_batch_end("p", move |cx| p.push(batch!(cx)))).unwrap();
@@ -47,7 +47,7 @@ fn the_end_of_an_evaluation_batch_has_its_loss_its_metrics_and_its_outputs() {
 fn the_loss_is_available_in_every_step_under_its_plain_name() {
     let seen = SharedVec::new();
     let steps = seen.clone();
-    // It is logged only now and then.
+    // The loss is logged only every 50 steps.
     let mut trainer = trainer(Settings { log_every_n_steps: 50, ..epochs(1) });
     let look = closure::on_step_end("look", move |cx| {
         let metrics = cx.metrics();

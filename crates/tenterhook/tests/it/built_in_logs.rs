@@ -22,7 +22,7 @@ use crate::lab::{Lab, LabData, data, epochs, trainer};
 use crate::run_directory::{latest, recorded};
 
 #[test]
-fn the_console_shows_what_the_module_logs_and_leaves_out_what_hooks_do() {
+fn the_console_shows_metrics_of_the_module_and_not_those_of_hooks() {
     let root = tempfile::tempdir().unwrap();
     let settings = Settings { num_sanity_val_steps: 2, ..epochs(1) };
     let (mut trainer, seen) = printing(root.path(), settings);
@@ -212,7 +212,7 @@ fn the_log_is_in_the_run_directory_and_tells_of_evaluations_and_failures() {
 }
 
 #[test]
-fn logging_tells_the_course_of_a_run() {
+fn logging_reports_the_course_of_a_run() {
     let root = tempfile::tempdir().unwrap();
     let (trainer, seen) = printing(root.path(), Settings { num_sanity_val_steps: 1, ..epochs(2) });
     let mut trainer = trainer.with_clock(FixedClock(Duration::ZERO));
@@ -237,7 +237,7 @@ fn logging_tells_the_course_of_a_run() {
 }
 
 #[test]
-fn every_one_of_them_is_made_by_its_name() {
+fn each_logging_hook_is_built_by_its_name() {
     for (used, name) in [
         ("console", "console_log"),
         ("jsonl", "json_log"),

@@ -1,4 +1,4 @@
-//! `throughput`, `timer`, `profiler` and `model_summary` in real runs, with a clock that a test turns.
+//! `throughput`, `timer`, `profiler` and `model_summary` in real runs, with a clock that the test sets.
 
 use std::path::Path;
 use std::time::Duration;
@@ -54,7 +54,7 @@ fn a_timer_tells_training_and_validation_apart() {
 
 /// The timer and the throughput of two epochs of four batches, from the beginning or from a checkpoint.
 fn measured(root: &Path, from: Option<&Path>) -> (f64, f64, f64) {
-    // A resumed run takes another hour until it trains.
+    // A resumed run needs another hour before it trains.
     let hand = Hand::at(0);
     let (turned, slow) = (hand.clone(), hand.clone());
     let mut trainer =
@@ -80,22 +80,23 @@ fn measured(root: &Path, from: Option<&Path>) -> (f64, f64, f64) {
 }
 
 #[test]
-fn what_was_measured_goes_on_across_a_resume_without_the_time_to_start_again() {
+fn measurements_continue_after_a_resume_without_the_time_of_the_restart() {
     let root = tempfile::tempdir().unwrap();
     let whole = measured(root.path(), None);
-    // Ten seconds an epoch. Steps 1 to 3 take six, steps 4 to 6 seven: twelve samples each.
+    // An epoch takes ten seconds. Steps 1 to 3 take six seconds, steps 4 to 6 seven, with twelve samples
+    // each.
     let throughput = (0.5 * 0.5 * 12.0 / 6.0 + 0.5 * 12.0 / 7.0) / 0.75;
     assert!(whole.0.to_bits() == 20f64.to_bits() && (whole.2 - throughput).abs() < 1e-12, "{whole:?}");
     for step in 1..8 {
         let checkpoint = root.path().join(format!("checkpoints/epoch={}-step={step}", (step - 1) / 4));
         let resumed = measured(root.path(), Some(&checkpoint));
-        // A checkpoint of an epoch's last batch goes on after its validation.
+        // A checkpoint of an epoch's last batch resumes after its validation.
         assert_eq!((resumed.0, resumed.2), (whole.0, whole.2), "from step {step}");
     }
 }
 
 #[test]
-fn throughput_is_said_at_the_end_and_does_not_count_validation() {
+fn throughput_is_reported_at_the_end_and_does_not_include_validation() {
     let root = tempfile::tempdir().unwrap();
     let (trainer, seen) = printing(root.path(), epochs(2));
     let hand = Hand::at(9);
@@ -127,7 +128,7 @@ fn a_profiler_tells_forward_hooks_and_waiting_apart() {
     let call_log = CallLog::default();
     let mut lab = Lab::new(Toy::default(), &call_log).with_handler(move |place, _| match place {
         "training_step" => stepped.turn(3),
-        // The module's own handlers belong to nobody else.
+        // The time of the module's handlers belongs to no other part.
         "on_train_batch_start" => stepped.turn(2),
         _ => {}
     });
@@ -165,7 +166,7 @@ impl UpdateHook for Slow {
 }
 
 #[test]
-fn what_hooks_do_with_activations_and_gradients_is_their_time_and_no_part_of_the_step() {
+fn time_of_hooks_for_activations_and_gradients_is_not_part_of_the_step() {
     let hand = Hand::at(0);
     let (watched, stepped) = (hand.clone(), hand.clone());
     let mut trainer = trainer(epochs(1)).with_clock(hand.clone());
@@ -187,7 +188,7 @@ fn what_hooks_do_with_activations_and_gradients_is_their_time_and_no_part_of_the
 }
 
 #[test]
-fn a_model_is_summed_up_before_training() {
+fn a_model_is_summarized_before_training() {
     let root = tempfile::tempdir().unwrap();
     let (mut trainer, seen) = printing(root.path(), epochs(1));
     trainer.add_hook_type::<ModelSummary>(ModelSummaryOptions::default()).unwrap();

@@ -1,3 +1,3 @@
-//! What was called, and what hooks saw.
+//! Records of calls and of values that hooks saw.
 
 pub use tenterhook_testkit::recording::{CallLog, RecordingHook as Recorder, SharedVec};

@@ -1,4 +1,4 @@
-//! Who is charged for what: saves, lines on the console, ends, and what the engine hands over.
+//! The hooks that are charged for saves, console lines, end events, and values read from the engine.
 
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::toy::Toy;
@@ -12,7 +12,7 @@ use crate::clock::Hand;
 use crate::lab::{data, epochs, trainer};
 use crate::line::{Batches, Line, points};
 
-/// Takes seven seconds to give its state, and five in `on_save_checkpoint`.
+/// Takes seven seconds in `state_dict`, and five in `on_save_checkpoint`.
 struct TakesLong(Hand);
 
 #[hook]
@@ -28,7 +28,7 @@ impl Observer for TakesLong {
 }
 
 #[test]
-fn what_training_waits_for_a_checkpoint_is_charged_to_the_hook_that_saves() {
+fn waiting_for_a_checkpoint_is_charged_to_the_hook_that_saves() {
     let (root, hand) = (tempfile::tempdir().unwrap(), Hand::at(0));
     let mut trainer = trainer(epochs(2)).with_clock(hand.clone()).with_checkpoints_in(root.path());
     trainer.add_hook(Checkpoint::new(CheckpointOptions::default()).unwrap()).unwrap();
@@ -41,7 +41,7 @@ fn what_training_waits_for_a_checkpoint_is_charged_to_the_hook_that_saves() {
 }
 
 #[test]
-fn a_save_that_another_hook_asked_for_is_charged_to_that_one() {
+fn a_save_is_charged_to_the_hook_that_requested_it() {
     let (root, hand) = (tempfile::tempdir().unwrap(), Hand::at(0));
     let mut trainer = trainer(epochs(1)).with_clock(hand.clone()).with_checkpoints_in(root.path());
     let asks = closure::on_train_batch_end("asks", |cx| {
@@ -54,7 +54,7 @@ fn a_save_that_another_hook_asked_for_is_charged_to_that_one() {
 }
 
 #[test]
-fn what_a_hook_prints_and_waits_for_at_its_end_is_its_own() {
+fn a_hook_is_charged_for_printing_and_for_waiting_at_its_end() {
     struct Prints(Hand);
     #[hook]
     impl Observer for Prints {
@@ -80,7 +80,7 @@ fn what_a_hook_prints_and_waits_for_at_its_end_is_its_own() {
     assert_eq!(taken(&costs, "prints", "teardown"), (30.0, 0));
 }
 
-/// Six batches; what was handed over for hooks of these names.
+/// The number of scalars that each of these hooks read in six batches, and the number of all loss reads.
 fn handed_over(settings: Settings, hooks: Vec<AnyHook>) -> (Vec<u64>, u64) {
     let names: Vec<_> = hooks.iter().map(|hook| hook.name().to_owned()).collect();
     let mut line = Line::new(0.25);

@@ -11,7 +11,7 @@ use crate::call_log::SharedVec;
 use crate::lab::{data, epochs, trainer};
 use crate::run_directory::{latest, plan};
 
-/// Step, epoch, `val/loss` and whether it may have been told before.
+/// Step, epoch, `val/loss`, and whether the checkpoint may have been announced before.
 type Told = (u64, u64, Option<f64>, bool);
 
 fn listening(mut trainer: Trainer, options: CheckpointOptions) -> (Trainer, SharedVec<Told>) {
@@ -62,7 +62,7 @@ fn the_training_loss_of_a_checkpoint_is_that_of_its_step() {
 }
 
 #[test]
-fn a_checkpoint_is_announced_with_its_own_score_and_knows_values_of_older_weights() {
+fn a_checkpoint_is_announced_with_its_own_score_and_whether_values_are_fresh() {
     let root = tempfile::tempdir().unwrap();
     let monitoring = CheckpointOptions { monitor: Some("val/loss".into()), ..CheckpointOptions::default() };
     let (mut trainer, _) = listening(trainer(epochs(3)).with_checkpoints_in(root.path()), monitoring);
@@ -86,7 +86,7 @@ fn a_checkpoint_is_announced_with_its_own_score_and_knows_values_of_older_weight
     }
 }
 
-/// Goes on with the run, one epoch longer.
+/// Resumes the run for one more epoch.
 fn resumed(root: &Path) -> Vec<Told> {
     let directory = latest(root);
     let id = Some(directory.file_name().unwrap().to_string_lossy().into_owned());
@@ -99,7 +99,7 @@ fn resumed(root: &Path) -> Vec<Told> {
 }
 
 #[test]
-fn a_run_that_ended_announces_nothing_again_and_one_that_was_killed_says_that_it_may() {
+fn a_completed_run_announces_nothing_again_and_a_killed_one_marks_repeated_announcements() {
     for (killed, expected) in
         [(false, vec![(6, 2, None, false)]), (true, vec![(4, 1, None, true), (6, 2, None, false)])]
     {
@@ -109,7 +109,7 @@ fn a_run_that_ended_announces_nothing_again_and_one_that_was_killed_says_that_it
         run.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
         assert_eq!(seen.take(), [(2, 0, None, false), (4, 1, None, false)]);
         if killed {
-            // As a process leaves it that is killed before the end.
+            // As after a process that was killed before the end.
             let record = latest(root.path()).join("run.json");
             let text = std::fs::read_to_string(&record).unwrap();
             std::fs::write(record, text.replace("\"completed\"", "\"running\"")).unwrap();

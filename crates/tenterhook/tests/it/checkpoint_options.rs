@@ -1,4 +1,4 @@
-//! Every option of the checkpoint hook, and what comes of it.
+//! Every option of the checkpoint hook, and its effect.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn saving(root: &Path, settings: Settings, toml: &str) -> Trainer {
     trainer
 }
 
-/// The directories below this one that are checkpoints, or links to one, apart from the link to the newest.
+/// The checkpoints below a directory and the links to them, except `latest`.
 fn listed(root: &Path) -> Vec<String> {
     fn walk(directory: &Path, root: &Path, found: &mut Vec<String>) {
         for entry in std::fs::read_dir(directory).into_iter().flatten() {
@@ -59,7 +59,7 @@ fn scored(scores: &'static [f64]) -> Lab {
     })
 }
 
-/// What is there after four epochs of two batches with the scores 3, 1, 2 and 5.
+/// The checkpoints after four epochs of two batches with the scores 3, 1, 2 and 5.
 fn left_by(toml: &str) -> Vec<String> {
     let root = tempfile::tempdir().unwrap();
     saving(root.path(), epochs(4), toml).fit(&mut scored(&[3.0, 1.0, 2.0, 5.0]), &mut data(2, 1)).unwrap();
@@ -85,7 +85,7 @@ fn save_top_k_says_how_many_of_the_best_stay() {
 }
 
 #[test]
-fn save_last_keeps_the_newest_under_a_name_of_its_own() {
+fn save_last_keeps_the_newest_under_a_separate_name() {
     let last = |save_last: &str| left_by(&format!("save_last = {save_last}\nsave_top_k = 1"));
     assert_eq!(last("true"), ["epoch=3-step=8", "last"]);
     assert_eq!(last("\"link\""), ["epoch=3-step=8", "last"]);
@@ -96,7 +96,7 @@ fn save_last_keeps_the_newest_under_a_name_of_its_own() {
 }
 
 #[test]
-fn save_on_train_epoch_end_says_whether_the_epoch_is_over_when_it_saves() {
+fn save_on_train_epoch_end_saves_before_or_after_the_end_of_the_epoch() {
     for (at_epoch_end, epochs_done) in [(true, 1), (false, 0)] {
         let root = tempfile::tempdir().unwrap();
         let toml = format!("save_on_train_epoch_end = {at_epoch_end}");
@@ -128,7 +128,7 @@ fn every_n_train_steps_counts_steps() {
     assert_eq!(left, ["epoch=1-step=3", "epoch=2-step=6"]);
 }
 
-/// Ten seconds for every batch.
+/// A clock that advances ten seconds per batch.
 #[derive(Clone, Default)]
 struct Hand(Arc<AtomicU64>);
 
@@ -179,7 +179,7 @@ fn a_save_by_time_is_never_judged_by_the_metric_of_another_step() {
         assert_eq!(listed(root.path()), at, "each waits for the validation at the end of its epoch");
         assert_eq!(said(&report), Vec::<String>::new());
     }
-    // A metric of training that is logged now and then: the next value serves.
+    // The training metric is logged in every fourth batch: the save waits for the next value.
     let root = tempfile::tempdir().unwrap();
     let toml = "train_time_interval = \"25 s\"\nmonitor = \"seldom\"\nmode = \"min\"\nsave_top_k = -1";
     let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_handler(|place, cx| {
@@ -191,7 +191,7 @@ fn a_save_by_time_is_never_judged_by_the_metric_of_another_step() {
     assert_eq!(listed(root.path()), ["epoch=1-step=5"]);
 }
 
-/// What is there after epochs of six batches, and the loss of each validation by its step.
+/// The checkpoints after epochs of six batches, and the loss of each validation by its step.
 fn judged(settings: Settings, more: &str) -> (Vec<String>, Vec<String>) {
     let root = tempfile::tempdir().unwrap();
     let toml = format!(
@@ -215,10 +215,10 @@ fn a_save_by_steps_is_judged_and_named_by_the_validation_of_its_own_step() {
         let (left, validations) = judged(epochs(4), &format!("every_n_train_steps = 6\n{more}"));
         assert_eq!(left, validations, "{more}");
         assert_eq!(left.len(), 4);
-        // Due at 4, 8, 12, 16, 20 and 24: each waits for the next validation.
+        // Due at the steps 4, 8, 12, 16, 20 and 24: each save waits for the next validation.
         let (left, validations) = judged(epochs(4), &format!("every_n_train_steps = 4\n{more}"));
         assert_eq!(left, validations, "{more}");
-        // Due at 10 and 20.
+        // Due at the steps 10 and 20.
         let (left, validations) = judged(epochs(4), &format!("every_n_train_steps = 10\n{more}"));
         assert_eq!(left, [&validations[1], &validations[3]].map(String::clone), "{more}");
     }
@@ -226,13 +226,13 @@ fn a_save_by_steps_is_judged_and_named_by_the_validation_of_its_own_step() {
 
 #[test]
 fn a_save_by_epochs_waits_for_the_validation_too() {
-    // Validations at the steps 4, 10, 16 and 22, the epochs end at 6, 12, 18 and 24.
+    // Validations run at the steps 4, 10, 16 and 22; the epochs end at 6, 12, 18 and 24.
     let every_4_batches =
         Settings { val_check_interval: Some(ValInterval::Batches(BatchLimit::Count(4))), ..epochs(4) };
     let (left, validations) = judged(every_4_batches, "save_on_train_epoch_end = true");
     assert_eq!(validations.len(), 4);
     assert_eq!(left, validations[1..], "the first epoch's waits for the second one's validation");
-    // Due in the epochs 1, 2 and 3 of which only the second validates.
+    // Due in the epochs 1, 2 and 3, of which only the second validates.
     let every_2_epochs = Settings { check_val_every_n_epoch: Some(2), ..epochs(3) };
     let (left, validations) = judged(every_2_epochs, "save_on_train_epoch_end = true");
     assert_eq!(left, validations);
@@ -240,7 +240,7 @@ fn a_save_by_epochs_waits_for_the_validation_too() {
 }
 
 #[test]
-fn save_on_exception_saves_what_there_is_when_the_run_fails() {
+fn save_on_exception_saves_a_checkpoint_when_the_run_fails() {
     for (save, left) in [(true, vec!["epoch=0-step=2"]), (false, vec![])] {
         let root = tempfile::tempdir().unwrap();
         let mut trainer = saving(root.path(), epochs(1), &format!("save_on_exception = {save}"));
@@ -290,7 +290,7 @@ fn filename_is_filled_with_epoch_step_and_metrics() {
     };
     assert_eq!(named("epoch_{epoch}_score_{score:.2f}", false), ["epoch_1_score_1.00"]);
     assert_eq!(named("{epoch:03d}-{step}-{score:e}", true), ["epoch=001-step=4-score=1.000000e+00"]);
-    // A slash of the template is a directory; one of a metric's name is not.
+    // A slash of the template separates directories; a slash in a metric's name does not.
     assert_eq!(named("runs/{epoch}/{score:04.1f}", false), ["runs/1/01.0"]);
     let root = tempfile::tempdir().unwrap();
     for insert in ["false", "true"] {
@@ -350,7 +350,7 @@ fn the_training_loss_in_a_name_is_that_of_the_step() {
 }
 
 #[test]
-fn options_that_would_do_nothing_or_lead_astray_are_refused() {
+fn useless_or_wrong_options_are_refused() {
     for (toml, begins) in [
         ("mode = \"max\"", "`mode` says which direction of the `monitor`"),
         ("monitor = \"\"", "`monitor` is empty"),
@@ -378,7 +378,7 @@ fn a_metric_in_the_name_without_a_value_is_reported_and_becomes_nan() {
 }
 
 #[test]
-fn nothing_is_overwritten_but_what_makes_way() {
+fn only_replaced_checkpoints_are_overwritten() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = saving(root.path(), epochs(1), "filename = \"model\"\nsave_top_k = -1");
     for versions in [["model"].as_slice(), &["model", "model-v1"], &["model", "model-v1", "model-v2"]] {

@@ -1,4 +1,4 @@
-//! Checkpoints on disk: what is written, what is removed, and when it is announced.
+//! Checkpoints on disk: their files, their removal, and their announcement.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ fn saving(root: &Path, settings: Settings, options: CheckpointOptions) -> Traine
     trainer
 }
 
-/// What lies in a directory besides the link to the newest, in order.
+/// The names in a directory except `latest`, sorted.
 fn listed(root: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(root) else { return Vec::new() };
     let mut names: Vec<_> =
@@ -29,9 +29,9 @@ fn listed(root: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_checkpoint_is_a_directory_written_whole() {
+fn a_checkpoint_is_a_complete_directory() {
     let root = tempfile::tempdir().unwrap();
-    // What a killed run left behind.
+    // A leftover of a killed run.
     std::fs::create_dir_all(root.path().join(".epoch=0-step=2.unfinished/junk")).unwrap();
     let mut trainer = saving(root.path(), epochs(1), CheckpointOptions::default());
     let call_log = CallLog::default();
@@ -39,7 +39,7 @@ fn a_checkpoint_is_a_directory_written_whole() {
     trainer.add_hook(closure::on_save_checkpoint("entry", |cx| cx.entries.put("mine", &7).unwrap())).unwrap();
     trainer.fit(&mut Lab::new(Toy::default(), &call_log), &mut data(2, 1)).unwrap();
     assert_eq!(listed(root.path()), ["epoch=0-step=2"]);
-    // The recorder will look at the gradients before they are cleared, also after a restart.
+    // The recorder reads the gradients before they are cleared, so the checkpoint must have them.
     let files = [
         "gradients.safetensors",
         "manifest.json",
@@ -75,7 +75,7 @@ fn the_best_are_kept_and_the_others_deleted() {
 }
 
 #[test]
-fn a_checkpoint_that_the_user_has_deleted_is_not_missed() {
+fn a_checkpoint_that_the_user_has_deleted_is_not_an_error() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = saving(root.path(), epochs(2), CheckpointOptions::default());
     let first = root.path().join("epoch=0-step=1");
@@ -97,7 +97,7 @@ fn the_newest_is_kept_as_last_too_as_a_copy_or_a_link() {
         let last = root.path().join("last");
         let options = CheckpointOptions { save_last, ..CheckpointOptions::default() };
         let mut trainer = saving(root.path(), epochs(2), options);
-        // A second fit replaces what the one before left.
+        // A second fit replaces the checkpoint of the first.
         for _ in 0..2 {
             trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
             assert_eq!(last.symlink_metadata().unwrap().is_symlink(), is_link);
@@ -111,7 +111,7 @@ fn the_newest_is_kept_as_last_too_as_a_copy_or_a_link() {
 }
 
 #[test]
-fn the_last_of_another_run_stays_and_ones_own_is_replaced_also_after_a_resume() {
+fn last_of_another_run_is_kept_and_that_of_the_same_run_replaced_also_after_a_resume() {
     for save_last in [SaveLast::Copy(true), SaveLast::LINK] {
         let (root, shared) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let run = |epochs_of_it: i64, from: Option<&str>| {
@@ -136,7 +136,7 @@ fn the_last_of_another_run_stays_and_ones_own_is_replaced_also_after_a_resume() 
         run(4, Some("last-v1"));
         assert_eq!(steps(&["last", "last-v1"]), [2, 4]);
         assert!(!shared.path().join("last-v2").exists());
-        // A link that leads nowhere is a name that is taken.
+        // A dangling link also takes a name.
         std::os::unix::fs::symlink("nowhere", shared.path().join("last-v2")).unwrap();
         run(1, None);
         assert_eq!(steps(&["last", "last-v1", "last-v3"]), [2, 4, 1]);
@@ -144,7 +144,7 @@ fn the_last_of_another_run_stays_and_ones_own_is_replaced_also_after_a_resume() 
 }
 
 #[test]
-fn last_is_of_the_end_of_training_whenever_the_save_before_was() {
+fn last_is_saved_at_the_end_of_training_whenever_the_previous_save_was() {
     for save_last in [SaveLast::Copy(true), SaveLast::LINK] {
         let left = |options: CheckpointOptions| {
             let root = tempfile::tempdir().unwrap();
@@ -190,7 +190,8 @@ fn a_name_that_last_needs_is_refused_or_gets_a_version() {
         }
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("last")).unwrap();
-        // Another run's `last` makes ours `last-v1`, which the name of the second epoch would be.
+        // Another run has taken `last`, so this run uses `last-v1`, the name that the second epoch would
+        // have.
         let options = CheckpointOptions { auto_insert_metric_name: false, ..named("last-v{epoch}") };
         saving(root.path(), epochs(2), options).fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
         assert_eq!(listed(root.path()), ["last", "last-v1", "last-v1-v1"]);
@@ -231,7 +232,7 @@ fn a_dry_run_saves_nothing() {
 }
 
 #[test]
-fn weights_alone_are_loaded_without_asking_hooks_and_training_begins_anew() {
+fn weights_only_are_loaded_without_hooks_and_training_starts_from_step_0() {
     let root = tempfile::tempdir().unwrap();
     let call_log = CallLog::default();
     let options = CheckpointOptions { save_weights_only: true, ..CheckpointOptions::default() };
@@ -319,7 +320,7 @@ fn every_save_is_announced_also_at_the_end_and_after_a_failure() {
 }
 
 #[test]
-fn what_cannot_be_restored_says_which_file_and_why() {
+fn an_error_of_a_restore_names_the_file_and_the_cause() {
     let root = tempfile::tempdir().unwrap();
     let refusal = |path: &Path| {
         let mut trainer = trainer(epochs(1)).restoring(path);
@@ -350,7 +351,7 @@ fn a_run_that_has_diverged_can_be_restored() {
 }
 
 #[test]
-fn two_checkpoint_hooks_of_a_run_keep_apart() {
+fn two_checkpoint_hooks_of_a_run_use_different_names() {
     let root = tempfile::tempdir().unwrap();
     let options = CheckpointOptions {
         save_top_k: Some(-1),
@@ -366,7 +367,7 @@ fn two_checkpoint_hooks_of_a_run_keep_apart() {
 }
 
 #[test]
-fn a_resumed_run_forgets_what_others_have_deleted_and_says_so() {
+fn a_resumed_run_drops_deleted_checkpoints_and_reports_them() {
     let root = tempfile::tempdir().unwrap();
     let options = || CheckpointOptions { save_top_k: Some(-1), ..CheckpointOptions::default() };
     saving(root.path(), epochs(2), options()).fit(&mut Toy::default(), &mut data(1, 0)).unwrap();

@@ -1,4 +1,4 @@
-//! Promises of the README that are easily broken from far away.
+//! Promises of the README that changes elsewhere can easily break.
 
 use tenterhook::prelude::*;
 use tenterhook::toy::{Toy, ToyData};
@@ -91,7 +91,7 @@ fn two_loaders_of_one_name_are_refused() {
 }
 
 #[test]
-fn the_error_that_main_prints_is_the_one_for_people() {
+fn the_error_that_main_prints_is_the_display_text() {
     let mut trainer = quiet(epochs(1));
     trainer.add_hook(closure::on_step_end("reader", |_| ()).reads("val/los")).unwrap();
     let error = trainer.fit(&mut Toy::default(), &mut ToyData::default()).unwrap_err();
@@ -102,7 +102,7 @@ fn the_error_that_main_prints_is_the_one_for_people() {
 }
 
 #[test]
-fn a_hook_can_be_looked_at_after_the_run() {
+fn a_hook_can_be_inspected_after_the_run() {
     struct Steps(u64);
     #[hook]
     impl Observer for Steps {

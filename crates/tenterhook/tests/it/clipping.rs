@@ -1,4 +1,4 @@
-//! Clipping: what it does, and what `on_gradient_clip` and `on_step_end` tell of it.
+//! Clipping: its effect, and the norms that `on_gradient_clip` and `on_step_end` report.
 
 use tenterhook::settings::ClipAlgorithm;
 use tenterhook::toy::Toy;
@@ -18,7 +18,7 @@ struct Clip {
     largest: f32,
 }
 
-/// What a clipping hook sees in every step.
+/// The clipping that a hook sees in every step.
 fn watch(trainer: &mut Trainer) -> SharedVec<Clip> {
     let (norms, clips) = (SharedVec::new(), SharedVec::new());
     let (norm, seen) = (norms.clone(), clips.clone());
@@ -55,7 +55,7 @@ fn close(a: f64, b: f64) -> bool {
 }
 
 #[test]
-fn clipping_by_norm_shortens_what_is_longer_and_leaves_the_rest() {
+fn clipping_by_norm_scales_only_larger_gradients() {
     let mut trainer = trainer(clip_at(1.0, None));
     let clips = watch(&mut trainer);
     trainer.fit(&mut Toy::default(), &mut data(8, 0)).unwrap();
@@ -100,7 +100,7 @@ fn a_hook_that_wants_the_norm_gets_it_without_clipping() {
 }
 
 #[test]
-fn zero_and_no_limit_clip_nothing() {
+fn without_a_limit_nothing_is_clipped() {
     let fit = |settings| {
         let mut toy = Toy::default();
         trainer(settings).fit(&mut toy, &mut data(4, 0)).unwrap();

@@ -1,4 +1,4 @@
-//! Limits by wall time, with a clock that a test turns.
+//! Limits by wall time, with a clock that the test sets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use tenterhook::{Clock, Outcome, Settings, TimeSpan, Trainer, closure};
 use crate::call_log::SharedVec;
 use crate::lab::{data, epochs, trainer};
 
-/// Seconds, turned by whoever holds a copy.
+/// A clock in seconds. All clones share the time.
 #[derive(Clone)]
 pub struct Hand(Arc<AtomicU64>);
 
@@ -59,7 +59,7 @@ fn training_stops_when_its_time_is_over_counted_from_its_start() {
 }
 
 #[test]
-fn the_end_of_time_waits_for_the_least_steps() {
+fn max_time_waits_for_min_steps() {
     let settings = Settings { max_time: Some(time(25)), min_steps: Some(11), ..epochs(9) };
     let (mut trainer, _) = ten_seconds_a_batch(settings);
     let report = trainer.fit(&mut Toy::default(), &mut data(8, 1)).unwrap();
@@ -90,7 +90,7 @@ fn hooks_see_the_time_of_the_trainers_clock() {
     trainer.add_hook(closure::on_step_end("elapsed", move |cx| elapsed.push(cx.elapsed()))).unwrap();
     trainer.add_hook(closure::on_after_forward("forward", move |cx| forward.push(cx.duration))).unwrap();
     trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
-    // The hook that turns the clock comes after the step it would be part of.
+    // The hook that advances the clock runs after the duration of the step is measured.
     let expected = [0, 3610, 0, 3620].map(Duration::from_secs);
     assert_eq!(seen.take(), expected);
 }

@@ -1,4 +1,4 @@
-//! What controllers decide, and what the loop makes of it.
+//! Decisions of controllers, and their effect on the loop.
 
 use tenterhook::settings::BatchLimit;
 use tenterhook::toy::Toy;
@@ -132,7 +132,7 @@ fn the_module_can_stop_and_end_an_epoch_too() {
     assert_eq!((report.progress.step, report.progress.epochs_done), (5, 2));
 }
 
-/// Batches trained on in each of two epochs of four, when this is said in the first.
+/// The number of batches trained on in each of two epochs of four batches, with these hooks.
 fn trained(add: impl FnOnce(&mut Trainer)) -> Vec<u64> {
     let mut trainer = trainer(epochs(2));
     let seen = SharedVec::new();
@@ -145,7 +145,7 @@ fn trained(add: impl FnOnce(&mut Trainer)) -> Vec<u64> {
 }
 
 #[test]
-fn an_epoch_ends_at_once_when_that_is_said_at_the_start_of_a_batch() {
+fn an_epoch_ends_at_once_when_requested_at_the_start_of_a_batch() {
     let batches = trained(|trainer| {
         trainer
             .add_hook(closure::on_train_batch_start("end", |cx| {
@@ -157,7 +157,7 @@ fn an_epoch_ends_at_once_when_that_is_said_at_the_start_of_a_batch() {
 }
 
 #[test]
-fn said_elsewhere_the_epoch_ends_when_the_batch_is_done() {
+fn requested_elsewhere_the_epoch_ends_after_the_batch() {
     let batches = trained(|trainer| {
         trainer
             .add_hook(closure::on_before_forward("end", |cx| {
@@ -177,7 +177,7 @@ fn said_elsewhere_the_epoch_ends_when_the_batch_is_done() {
 }
 
 #[test]
-fn said_when_the_epoch_is_over_it_does_not_end_the_next_one() {
+fn requested_after_the_epoch_it_does_not_end_the_next_one() {
     let batches = trained(|trainer| {
         trainer.add_hook(closure::on_train_epoch_end("end", |_| Decision::end_epoch())).unwrap();
     });
@@ -246,7 +246,7 @@ fn a_save_is_carried_out_when_the_batch_has_reached_all_hooks() {
     assert!(directory.path().join("epoch=0-step=2/state.json").is_file());
 }
 
-/// The rates that the updates of five steps used, when this is decided.
+/// The learning rates of the updates in five steps, with these hooks.
 fn rates(optimizers: usize, add: impl FnOnce(&mut Trainer)) -> Vec<(f64, f64)> {
     let mut trainer = trainer(epochs(1));
     add(&mut trainer);
@@ -287,11 +287,11 @@ fn rates_are_set_and_scaled_from_the_next_update_on() {
 }
 
 #[test]
-fn a_rate_that_cannot_be_set_is_a_failure_of_the_hook_that_asks_for_it_under_its_policy() {
+fn a_rate_that_cannot_be_set_is_a_failure_of_the_requesting_hook() {
     let disable = Policy { on_error: OnError::Disable, max_failures: 2 };
     for (wrong, why) in [
         (Request::Lr { optimizer: None, change: LrChange::Set(f64::NAN) }, "must be a number of 0 or more"),
-        (Request::Lr { optimizer: Some(7), change: LrChange::Scale(0.5) }, "7 is none of them"),
+        (Request::Lr { optimizer: Some(7), change: LrChange::Scale(0.5) }, "there is no optimizer 7"),
     ] {
         let of = |policy: Option<Policy>| {
             let mut trainer = trainer(epochs(1));
@@ -326,7 +326,7 @@ fn a_rate_set_just_before_the_update_is_the_one_it_uses_and_shows() {
     assert_eq!(bits(&toy), bits(&Toy::default()));
 }
 
-/// Who decided what, of the notices.
+/// The decisions in the notices, with their hooks.
 fn decisions(notices: &[RunNotice]) -> Vec<(&str, &Flow)> {
     let decided = notices.iter().filter_map(|notice| match notice {
         RunNotice::Decided { decided, .. } => Some((decided.hook.as_str(), decided.decision.flow())),

@@ -10,7 +10,7 @@ use tenterhook::{BoxError, DataModule, Loader, RunError, Split, State, Trainer, 
 use crate::call_log::{CallLog, Recorder};
 use crate::lab::{Lab, bits, epochs, trainer};
 
-/// Its batches depend on a level that a hook raises after each epoch.
+/// A data module whose batches depend on a level, which a hook raises after each epoch.
 struct Curriculum {
     level: DataState,
     call_log: CallLog,
@@ -49,7 +49,7 @@ impl DataModule<ToyBatch> for Curriculum {
     }
 }
 
-/// A trainer that raises the level after each epoch, and saves after each.
+/// A trainer that raises the level and saves after each epoch.
 fn raising(root: &Path, data: &Curriculum, call_log: &CallLog, until: i64) -> Trainer {
     let mut trainer = trainer(epochs(until)).with_checkpoints_in(root);
     let level = data.level.clone();
@@ -64,7 +64,7 @@ fn raising(root: &Path, data: &Curriculum, call_log: &CallLog, until: i64) -> Tr
     trainer
 }
 
-/// Trains so many epochs, perhaps from a checkpoint of others.
+/// Trains until an epoch, from the start or from a checkpoint.
 fn trained(root: &Path, until: i64, from: Option<&Path>, call_log: &CallLog) -> (Vec<u32>, u64) {
     let mut data = Curriculum::new(call_log);
     let mut trainer = raising(root, &data, call_log, until);

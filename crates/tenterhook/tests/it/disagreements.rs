@@ -1,4 +1,5 @@
-//! Controllers that disagree: the stronger decision wins, and both are written down. And very many hooks.
+//! Controllers that disagree: the stronger decision wins, and both are recorded. Also a run with a thousand
+//! hooks.
 
 use serde_json::{Value, json};
 use tenterhook::toy::Toy;
@@ -19,8 +20,8 @@ fn flows() -> [(Flow, Value); 5] {
     ]
 }
 
-/// What two controllers that say this at the third batch of the first of two epochs come to: how it ended, and after
-/// how many steps; and the lines about it.
+/// The outcome, the number of steps, and the journal entries of two epochs in which two controllers decide
+/// this at the third batch of the first epoch.
 fn both(first: &Flow, second: &Flow) -> ((Outcome, u64), Vec<Value>) {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), epochs(2));
@@ -50,7 +51,7 @@ fn the_stronger_of_two_decisions_wins_in_any_order_and_both_are_recorded() {
         for (b, (second, second_line)) in flows.iter().enumerate() {
             let ((outcome, steps), lines) = both(first, second);
             let (ends, skips) = (a.max(b) == 4, [a, b].iter().any(|flow| [1, 2, 3].contains(flow)));
-            // A stop lets its batch complete, unless the other leaves that out.
+            // A stop lets the batch complete, unless the other controller skips it.
             let expected = if ends { 3 - u64::from(skips) } else { alone[a.max(b)].1 };
             assert_eq!(steps, expected, "{first:?} and {second:?}");
             assert_eq!(matches!(outcome, Outcome::Stopped { .. }), ends, "{first:?} and {second:?}");
@@ -73,7 +74,7 @@ fn a_thousand_hooks_receive_everything_in_their_order_while_every_tenth_leaves()
             if leaves && cx.step == 2 {
                 match number % 20 {
                     0 => cx.hooks().remove(&number.to_string()),
-                    // Its neighbour, which has not had this event yet.
+                    // The next hook, which has not received this event yet.
                     _ => cx.hooks().disable(&(number + 1).to_string()),
                 }
             }

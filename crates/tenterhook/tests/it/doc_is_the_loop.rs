@@ -25,13 +25,13 @@ fn indentation(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }
 
-/// The lines below this one that stand further in.
+/// The lines after this one with a deeper indentation.
 fn block<'a>(lines: &[&'a str], header: usize) -> Vec<&'a str> {
     let depth = indentation(lines[header]);
     lines[header + 1..].iter().take_while(|line| indentation(line) > depth).copied().collect()
 }
 
-/// What the pseudocode calls when every loop goes round once, without the blocks of these headers.
+/// The calls of the pseudocode when every loop runs once, without the blocks of these headers.
 fn documented(leave_out: &[&str]) -> Vec<String> {
     let lines = doc();
     for header in leave_out.iter().chain(&[VALIDATION, VALIDATION_AGAIN]) {
@@ -68,7 +68,7 @@ fn call_of(line: &str) -> Option<String> {
     ["module", "strategy", "hooks"].contains(&whose).then(|| first.to_owned())
 }
 
-/// What a run really called, in the words of the pseudocode.
+/// The actual calls of a run, in the words of the pseudocode.
 fn traced(call_log: &CallLog) -> Vec<String> {
     let rows = call_log.rows().into_iter();
     rows.filter_map(|(source, place)| {
@@ -85,7 +85,7 @@ fn traced(call_log: &CallLog) -> Vec<String> {
     .collect()
 }
 
-/// A run in which every loop goes round once.
+/// A run in which every loop runs once.
 fn once(epochs: i64, checkpoints: &std::path::Path, resume: Option<&str>) -> CallLog {
     let call_log = CallLog::default();
     let settings = Settings {

@@ -1,4 +1,4 @@
-//! The second of the documents that we implement, in Rust: its quick start, its table of hooks, its management.
+//! The second specification document in Rust: its quick start, its table of hooks, and the management of hooks.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use tenterhook::{HookKind, OnError, RunNotice, Tier, Trainer, closure};
 use crate::call_log::SharedVec;
 use crate::lab::{data, epochs};
 
-/// A trainer whose printed lines can be looked at, with its checkpoints below this directory.
+/// A trainer whose printed lines are recorded, with checkpoints below this directory.
 pub fn printing(root: &Path, settings: tenterhook::Settings) -> (Trainer, SharedVec<String>) {
     let seen = SharedVec::new();
     let printed = seen.clone();

@@ -1,5 +1,5 @@
-//! The fourth of the documents that we implement, scenario by scenario: the registry, forward hooks, update hooks,
-//! what a run says of itself, and that hooks break nothing.
+//! The fourth specification document, scenario by scenario: the registry, forward hooks, update hooks, the
+//! header of a run, and hook safety.
 
 mod hooks;
 mod registry;
@@ -23,10 +23,10 @@ use tenterhook::{
 use crate::call_log::SharedVec;
 use crate::lab::{bits, data, epochs, trainer};
 
-/// What the hooks of this document do, in order: the hook's name and what it did.
+/// The actions of the hooks of this document, in order: the hook's name and the action.
 type Log = SharedVec<(String, String)>;
 
-/// A forward hook: logs mean and standard deviation of its points.
+/// A forward hook that logs the mean and the standard deviation of its points.
 struct Watch {
     points: Pattern,
     log: Log,
@@ -46,7 +46,7 @@ impl Observer for Watch {
     }
 }
 
-/// An update hook: multiplies all gradients.
+/// An update hook that multiplies all gradients.
 struct Times {
     factor: f32,
     log: Log,
@@ -88,14 +88,14 @@ fn hooks(log: &Log) -> Registry {
     registry
 }
 
-/// What a configured run left behind.
+/// The results of a configured run.
 struct Ran {
     report: Report,
     /// The hooks before the first step.
     listed: Vec<HookInfo>,
-    /// What was told to people.
+    /// The notices, as text.
     told: Vec<String>,
-    /// What the hooks of this document did.
+    /// The actions of the hooks of this document.
     done: Vec<(String, String)>,
     directory: PathBuf,
 }
@@ -115,7 +115,7 @@ impl Ran {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The line that introduces the run, and whether it stands before the first step.
+    /// The journal entry with the header of the run, which must come before the first step.
     fn introduction(&self) -> Value {
         let lines = self.lines("events.jsonl");
         let run = lines.iter().find(|line| line["event"] == "run").expect("it is introduced");
@@ -124,7 +124,7 @@ impl Ran {
     }
 }
 
-/// Trains the toy as this text says, for an epoch of four batches, in a run directory below this one.
+/// Trains the toy by this configuration, for an epoch of four batches, in a run directory below this one.
 fn train(root: &Path, text: &str) -> Ran {
     let file = root.join("train.toml");
     let text = format!(

@@ -1,4 +1,4 @@
-//! Early stopping in a real run: what it waits for, and what it says.
+//! Early stopping in a real run: its criteria and its messages.
 
 use tenterhook::hooks::{EarlyStopping, EarlyStoppingOptions, Mode};
 use tenterhook::toy::Toy;
@@ -7,7 +7,7 @@ use tenterhook::{Outcome, Report, RunNotice, Settings};
 use crate::call_log::CallLog;
 use crate::lab::{Lab, data, epochs, trainer};
 
-/// Ten epochs of four batches, in which `score` does not move.
+/// Ten epochs of four batches with a constant `score`.
 fn stuck(settings: Settings, options: EarlyStoppingOptions) -> Report {
     let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_handler(|place, cx| {
         if place == "on_train_epoch_end" {
@@ -40,7 +40,7 @@ fn it_waits_for_the_least_epochs_and_steps() {
 }
 
 #[test]
-fn a_missing_metric_that_need_not_be_there_is_told_once() {
+fn a_missing_optional_metric_is_reported_once() {
     let missing = EarlyStoppingOptions { strict: false, ..EarlyStoppingOptions::of("val/accuracy") };
     let report = stuck(epochs(4), missing);
     assert_eq!(report.progress.epochs_done, 4);
@@ -55,12 +55,12 @@ fn a_missing_metric_that_need_not_be_there_is_told_once() {
 }
 
 #[test]
-fn without_strict_a_metric_that_nobody_logs_is_a_warning_and_no_refusal() {
+fn without_strict_a_metric_that_is_not_logged_is_a_warning() {
     for strict in [true, false] {
         let mut trainer = trainer(epochs(3));
         let options = EarlyStoppingOptions { strict, ..EarlyStoppingOptions::of("val/accuracy") };
         trainer.add_hook(EarlyStopping::new(options).unwrap()).unwrap();
-        // The toy says what it logs.
+        // The toy declares its metrics.
         let ran = trainer.fit(&mut Toy::default(), &mut data(2, 1));
         if strict {
             let error = ran.unwrap_err().to_string();

@@ -20,7 +20,7 @@ fn averaging() -> EmaWeights {
     EmaWeights::new(EmaWeightsOptions { decay: 0.5, warmup: false, ..EmaWeightsOptions::default() }).unwrap()
 }
 
-/// Adds a hook that notes the parameters after each step, and those that each validation works with.
+/// Adds hooks that record the parameters after each step and those of each validation.
 fn watch(trainer: &mut Trainer) -> (SharedVec<Vec<f32>>, SharedVec<Vec<f32>>) {
     let values =
         |tensors: &tenterhook::Tensors<'_>| tensors.iter().flat_map(|tensor| tensor.to_vec()).collect();
@@ -46,7 +46,7 @@ fn averages(steps: &[Vec<f32>]) -> Vec<Vec<f32>> {
 }
 
 #[test]
-fn validation_sees_the_average_and_training_goes_on_as_without_it() {
+fn validation_uses_the_average_and_training_is_unchanged() {
     let run = |with_average: bool| {
         let every_2_batches = Some(ValInterval::Batches(BatchLimit::Count(2)));
         let settings = Settings { num_sanity_val_steps: 1, val_check_interval: every_2_batches, ..epochs(2) };
@@ -76,7 +76,7 @@ fn validation_sees_the_average_and_training_goes_on_as_without_it() {
 }
 
 #[test]
-fn training_gets_its_own_weights_back_whatever_becomes_of_the_hook() {
+fn training_gets_its_own_weights_back_even_if_the_hook_is_gone() {
     let steps = |disturb: fn(&mut Trainer)| {
         let mut trainer = trainer(epochs(4));
         disturb(&mut trainer);
@@ -178,7 +178,7 @@ fn a_checkpoint_of_a_validation_that_the_average_was_kept_from_is_evaluated_with
 }
 
 #[test]
-fn a_checkpoint_of_weights_alone_holds_what_was_scored() {
+fn a_weights_only_checkpoint_holds_the_evaluated_weights() {
     for (swap_for_validation, at_epoch_end) in [(true, false), (true, true), (false, true)] {
         let root = tempfile::tempdir().unwrap();
         let mut trainer = trainer(epochs(3)).with_checkpoints_in(root.path());
@@ -205,7 +205,7 @@ fn a_checkpoint_of_weights_alone_holds_what_was_scored() {
 }
 
 #[test]
-fn what_a_run_leaves_behind_is_the_average() {
+fn the_final_weights_of_a_run_are_the_average() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), epochs(1));
     trainer.add_hook(averaging()).unwrap();
@@ -258,7 +258,7 @@ fn a_start_that_never_comes_is_refused_before_the_first_step() {
 }
 
 #[test]
-fn an_average_of_nothing_is_nothing() {
+fn an_average_of_no_values_is_none() {
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(averaging()).unwrap();
     trainer.add_hook(closure::on_train_batch_start("skip", |_| tenterhook::Decision::skip_batch())).unwrap();

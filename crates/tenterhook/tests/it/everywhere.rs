@@ -1,5 +1,5 @@
-//! From every checkpoint of a run, wherever in the loop it was taken, a resumed run goes on to the same bits: the
-//! weights, and every later checkpoint to the byte, with all states that it holds.
+//! A run that resumes from any checkpoint, wherever in the loop it was taken, gives the same weights and
+//! byte-identical later checkpoints.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,7 +22,7 @@ use tenterhook::{
 use crate::call_log::CallLog;
 use crate::lab::{Lab, bits, data, epochs, trainer};
 
-/// Draws and logs at many events, and keeps a count.
+/// Draws random numbers and logs at many events, and keeps a count.
 #[derive(Default)]
 struct Busy(u64);
 
@@ -52,7 +52,7 @@ impl Observer for Busy {
     }
 }
 
-/// Asks for saves, validations, rates and switches of hooks at events in the middle of everything.
+/// Requests saves, validations, learning rates and changes of hooks at many events.
 #[derive(Default)]
 struct Asking;
 
@@ -88,7 +88,7 @@ fn saver(name: &str, options: CheckpointOptions) -> (Checkpoint, Registration) {
     (Checkpoint::new(options).expect("options that fit"), how)
 }
 
-/// A trainer with everything that has a state, and checkpoints of every kind.
+/// A trainer with all kinds of state and of checkpoints.
 fn full(settings: &Settings, root: &Path) -> Trainer {
     let clock = FixedClock(Duration::ZERO);
     let mut trainer = trainer(settings.clone()).with_checkpoints_in(root).with_clock(clock);
@@ -143,7 +143,7 @@ fn files(checkpoint: &Path) -> Vec<(PathBuf, Vec<u8>)> {
         .map(|entry| entry.unwrap().path())
         .map(|path| (path.file_name().unwrap().into(), std::fs::read(path).unwrap()))
         .collect();
-    // The manifest differs when anything does.
+    // The manifest differs if any file differs.
     files.retain(|(name, _)| name != Path::new("manifest.json"));
     files.sort();
     files
@@ -153,10 +153,10 @@ fn number(of: &ListedCheckpoint) -> u64 {
     of.summary.as_ref().unwrap().number
 }
 
-/// A directory with the checkpoints that there were when this one was taken.
+/// A directory with the checkpoints that existed when this one was taken.
 fn as_it_was(saved: &[ListedCheckpoint], then: &ListedCheckpoint) -> tempfile::TempDir {
     let elsewhere = tempfile::tempdir().unwrap();
-    // It was another one then, and has been replaced since.
+    // `last` was another checkpoint then.
     let last = saved.iter().find(|saved| saved.name == "last").unwrap();
     std::fs::create_dir(elsewhere.path().join("last")).unwrap();
     let manifest = Path::new("last/manifest.json");
@@ -172,7 +172,7 @@ fn as_it_was(saved: &[ListedCheckpoint], then: &ListedCheckpoint) -> tempfile::T
     elsewhere
 }
 
-/// Resumes from every checkpoint of a whole run, each time elsewhere; what follows must be the same.
+/// Resumes from every checkpoint of a complete run, each time in a new directory, and compares the results.
 fn check(settings: &Settings, mut data: impl FnMut() -> ToyData) {
     let root = tempfile::tempdir().unwrap();
     let whole = fit(full(settings, root.path()), &mut data());
@@ -243,7 +243,7 @@ fn training_ends_in_the_middle_of_an_epoch() {
     check(&settings, || data(4, 2));
 }
 
-/// Interrupts a run at this place of the module, the so-manieth time, and goes on from what that leaves.
+/// Interrupts a run at the n-th call of this method of the module, and resumes from its checkpoint.
 fn interrupted(settings: &Settings, place: &'static str, time: u32) {
     let whole = fit(full(settings, tempfile::tempdir().unwrap().path()), &mut data(5, 3));
     let root = tempfile::tempdir().unwrap();

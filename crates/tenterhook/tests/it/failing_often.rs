@@ -1,5 +1,5 @@
-//! A failure that comes often is told once, written down every time and counted at the end; in debug, the first of
-//! its kind has a backtrace.
+//! A repeated failure is reported once, recorded every time and counted at the end. With `debug`, the first
+//! of its kind has a backtrace.
 
 use serde_json::Value;
 use tenterhook::toy::Toy;
@@ -28,7 +28,7 @@ impl Observer for Failing {
     }
 }
 
-/// A trainer with that hook, and what it tells.
+/// A trainer with that hook, and its notices.
 fn failing(
     settings: Settings,
     policy: Policy,
@@ -95,7 +95,7 @@ fn a_panic_is_another_kind_than_an_error() {
 }
 
 #[test]
-fn a_thousand_hooks_that_fail_leave_a_list_that_can_be_read() {
+fn a_thousand_failing_hooks_give_a_readable_list() {
     let mut trainer = Trainer::new(epochs(1)).unwrap().with_notices(|_| {});
     for number in 0..1000 {
         let failing = closure::on_train_start(format!("hook {number}"), |_| -> () { panic_quietly() });
@@ -115,7 +115,7 @@ fn panic_quietly() {
 }
 
 #[test]
-fn in_debug_the_first_of_a_kind_has_the_way_to_it() {
+fn in_debug_the_first_failure_of_a_kind_has_a_backtrace() {
     let debug = Settings { debug: true, ..epochs(1) };
     let (mut trainer, told, root) = failing(debug, Policy::WARN, true);
     trainer.fit(&mut Toy::default(), &mut data(3, 0)).unwrap();
@@ -129,7 +129,7 @@ fn in_debug_the_first_of_a_kind_has_the_way_to_it() {
 }
 
 #[test]
-fn in_debug_only_the_first_of_a_kind_has_it() {
+fn in_debug_only_the_first_failure_of_a_kind_has_a_backtrace() {
     let debug = Settings { debug: true, ..epochs(1) };
     let (mut trainer, _, root) = failing(debug, Policy::WARN, false);
     trainer.fit(&mut Toy::default(), &mut data(3, 0)).unwrap();
@@ -138,7 +138,7 @@ fn in_debug_only_the_first_of_a_kind_has_it() {
 }
 
 #[test]
-fn in_debug_a_panic_of_the_module_has_the_way_to_it() {
+fn in_debug_a_panic_of_the_module_has_a_backtrace() {
     let (root, call_log) = (tempfile::tempdir().unwrap(), CallLog::default());
     let settings = Settings { debug: true, ..epochs(1) };
     let mut trainer =
@@ -148,14 +148,14 @@ fn in_debug_a_panic_of_the_module_has_the_way_to_it() {
         panic!("it fails")
     };
     let trace = failure.trace.expect("it is kept").to_string();
-    assert!(trace.contains("in_debug_a_panic_of_the_module_has_the_way_to_it"), "{trace}");
+    assert!(trace.contains("in_debug_a_panic_of_the_module_has_a_backtrace"), "{trace}");
     let lines = failure_lines(root.path());
     assert_eq!((lines.len(), &lines[0]["aborted"], &lines[0]["by"]), (1, &true.into(), &"module".into()));
     assert_eq!(lines[0]["backtrace"].as_str(), Some(trace.as_str()));
 }
 
 #[test]
-fn what_an_evaluation_after_training_has_is_counted_with_it() {
+fn the_costs_of_an_evaluation_are_added_to_those_of_training() {
     let (mut trainer, _, root) =
         failing(epochs(1), Policy { on_error: OnError::Warn, max_failures: 3 }, false);
     trainer

@@ -1,4 +1,5 @@
-//! Something fails: everybody is told once and torn down once, in order, whatever else fails on the way.
+//! After a failure, all receivers get `on_exception` once and `teardown` once, in order, even after further
+//! failures.
 
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::module::{Interval, SchedulerPlan};
@@ -20,8 +21,8 @@ enum Entry {
     Validate,
 }
 
-/// Two hooks, module, data and strategy, all recorded; a checkpoint, schedulers and clipping, so that
-/// every place there is gets its turn.
+/// Recorded hooks, module, data and strategy, with checkpoints, schedulers and clipping, so that every method
+/// is called.
 struct Bench {
     call_log: CallLog,
     trainer: Trainer,
@@ -79,7 +80,7 @@ fn origin(source: &str) -> Origin {
     }
 }
 
-/// Every place of every source that an undisturbed run comes to, once.
+/// Every source and place of a run without failures, once.
 fn places(entry: Entry) -> Vec<(String, &'static str)> {
     let mut bench = Bench::new();
     bench.run(entry).unwrap();
@@ -89,7 +90,7 @@ fn places(entry: Entry) -> Vec<(String, &'static str)> {
     places
 }
 
-/// Whoever fails, wherever and however: this holds.
+/// Checks the clean-up after a failure of this source at this place.
 fn check(entry: Entry, source: &str, place: &'static str, panics: bool) {
     let case = format!("{entry:?}: {source} {} in {place}", if panics { "panics" } else { "fails" });
     let mut bench = Bench::new();
@@ -99,7 +100,7 @@ fn check(entry: Entry, source: &str, place: &'static str, panics: bool) {
         bench.call_log.fails_at(source, place);
     }
     let (failure, later, report) = bench.fails(entry);
-    // A snapshot is made of both.
+    // The default snapshot calls both methods.
     let told = if ["weights", "optimizer_state"].contains(&place) { "snapshot" } else { place };
     assert_eq!((&failure.origin, failure.place, failure.panicked), (&origin(source), told, panics), "{case}");
     assert!(failure.to_string().contains(place), "{case}: {failure}");
@@ -154,7 +155,7 @@ fn a_panic_of_the_module_names_the_step_it_was_in() {
 }
 
 #[test]
-fn what_fails_while_telling_and_tearing_down_comes_later() {
+fn failures_in_on_exception_and_teardown_follow_the_first() {
     let mut bench = Bench::new();
     bench.call_log.fails_at("module", "backward");
     for (source, place) in [("hook:a", "on_exception"), ("data", "on_exception"), ("hook:b", "teardown")] {
@@ -196,7 +197,7 @@ fn a_failing_teardown_continues_with_the_rest() {
 fn no_hook_is_skipped_when_another_is_removed_in_a_failing_teardown() {
     let mut bench = Bench::with_policy(Policy::WARN);
     bench.trainer.add_hook(Recorder::new("c", &bench.call_log)).unwrap();
-    // The first is disabled for its panic; that takes effect only when the teardown has reached everyone.
+    // The panic disables the first hook, which takes effect only after the teardown of all receivers.
     bench.call_log.panics_at("hook:a", "teardown");
     bench.call_log.fails_at("hook:b", "teardown");
     let (failure, later, _) = bench.fails(Entry::Fit);
@@ -254,7 +255,8 @@ fn a_status_goes_from_starting_over_training_to_completed() {
     }
 }
 
-/// The notices about contained failures, and how often hook `a` came to the end of a step.
+/// For each notice of a contained failure, whether it disabled the hook, and the number of `on_step_end`
+/// calls of hook `a`.
 fn contained(policy: Policy, panics: bool) -> (Vec<bool>, usize) {
     let mut bench = Bench::with_policy(policy);
     if panics {
@@ -305,7 +307,7 @@ fn a_hook_that_fails_everywhere_under_warn_changes_nothing_for_the_others() {
 }
 
 #[test]
-fn a_save_that_panics_after_a_failure_does_not_keep_anybody_from_being_torn_down() {
+fn a_save_that_panics_after_a_failure_does_not_prevent_the_teardown() {
     let mut bench = Bench::new();
     let options = CheckpointOptions {
         save_on_exception: true,
@@ -384,7 +386,7 @@ fn decisions_of_an_event_that_failed_do_not_outlive_the_run() {
     assert_eq!((report.outcome, report.progress.step), (Outcome::Completed, 3));
 }
 
-/// Panics when the call is over, or on a thread of its own in training.
+/// Panics after the call, or on another thread during training.
 struct Ends {
     elsewhere: bool,
     seen: SharedVec<u64>,
@@ -411,7 +413,7 @@ impl Observer for Ends {
 }
 
 #[test]
-fn a_hook_that_panics_when_the_call_is_over_is_disabled_for_the_next() {
+fn a_hook_that_panics_after_a_call_is_disabled_for_the_next_call() {
     let seen = SharedVec::new();
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(Ends { elsewhere: false, seen: seen.clone() }).unwrap();
@@ -424,7 +426,7 @@ fn a_hook_that_panics_when_the_call_is_over_is_disabled_for_the_next() {
 }
 
 #[test]
-fn a_panic_on_a_thread_of_a_hook_is_the_hooks_own_with_the_way_to_it() {
+fn a_panic_on_a_thread_of_a_hook_is_the_hooks_failure_with_a_backtrace() {
     for (policy, debug) in [(Policy::WARN, false), (Policy::ABORT, true)] {
         let seen = SharedVec::new();
         let mut trainer = trainer(Settings { debug, ..epochs(1) });
@@ -449,7 +451,7 @@ fn a_panic_on_a_thread_of_a_hook_is_the_hooks_own_with_the_way_to_it() {
 }
 
 #[test]
-fn what_fails_while_a_run_is_ending_says_so_whatever_its_policy() {
+fn a_failure_during_the_clean_up_is_marked_whatever_its_policy() {
     let told = SharedVec::new();
     let tell = told.clone();
     let mut trainer = trainer(epochs(1)).with_notices(move |notice| tell.push(notice.to_string()));

@@ -1,4 +1,4 @@
-//! `tensorboard` and `csv` in real runs: nothing but their files differs, and those who read them find what was logged.
+//! `tensorboard` and `csv` in real runs: they do not change training, and their files contain all logged values.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,7 +17,7 @@ use tenterhook::{Report, RunNotice, Settings, Trainer, closure};
 use crate::lab::{bits, data, epochs};
 use crate::run_directory::{latest, plan, run_json};
 
-/// Three epochs with these hooks: the weights it ends with, and its report.
+/// The final weights and the report of three epochs with these hooks.
 fn trained(root: &Path, hooks: &[(&str, Value)]) -> (Vec<u32>, Report) {
     let mut toy = Toy::default();
     let report = trainer(plan(root), hooks).fit(&mut toy, &mut data(4, 2)).unwrap();
@@ -27,7 +27,7 @@ fn trained(root: &Path, hooks: &[(&str, Value)]) -> (Vec<u32>, Report) {
 fn trainer(plan: RunDirectoryPlan, hooks: &[(&str, Value)]) -> Trainer {
     let settings = Settings { log_every_n_steps: 1, num_sanity_val_steps: 1, seed: 3, ..epochs(3) };
     let mut trainer = crate::lab::trainer(settings).with_run_directory(plan);
-    // Metrics that come late, and that are no numbers.
+    // Metrics that are first logged late, and NaN values.
     let late = |cx: &tenterhook::StepEnd<'_>| {
         if cx.step > 6 {
             cx.log("late, \"and\" odd", if cx.step.is_multiple_of(2) { f64::NAN } else { 1e-9 });
@@ -52,7 +52,7 @@ fn lines(directory: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn a_run_with_them_ends_with_the_same_bits_and_has_not_waited() {
+fn a_run_with_file_sinks_is_bit_identical_and_does_not_wait() {
     let (root, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (alone, _) = trained(root.path(), &[]);
     let (watched, report) = trained(other.path(), &sinks());
@@ -77,7 +77,7 @@ fn the_table_has_a_row_for_every_line_with_the_same_numbers() {
     check_table(&latest(root.path()));
 }
 
-/// The table has a row for every line of `metrics.jsonl`, and no other.
+/// Checks that the table has exactly one row for every line of `metrics.jsonl`.
 fn check_table(directory: &Path) {
     let text = std::fs::read_to_string(directory.join("metrics.csv")).unwrap();
     let header = text.lines().next().unwrap();
@@ -138,7 +138,7 @@ fn a_resumed_run_restores_what_its_sinks_have_lost() {
     for damage in 0..4 {
         let (table, event_file) = (directory.join("metrics.csv"), event_file(&directory));
         match damage {
-            // The workers had written a fifth of it when the process was killed.
+            // As if the process was killed after the workers had written a fifth of the file.
             0 => {
                 for path in [&table, &event_file] {
                     let bytes = std::fs::read(path).unwrap();
@@ -172,7 +172,7 @@ fn a_resumed_run_restores_what_its_sinks_have_lost() {
     }
 }
 
-/// A Python that has TensorBoard; CI installs one and names it.
+/// A Python with TensorBoard, which CI installs.
 fn python() -> Option<String> {
     let python = std::env::var("TENTERHOOK_PYTHON").unwrap_or_else(|_| "python3".into());
     let has_it = Command::new(&python).args(["-c", "import tensorboard"]).output();
@@ -204,12 +204,12 @@ impl Server {
             let (_, address) = line.split_once("http://")?;
             Some(address.split(['/', ' ']).next()?.to_owned())
         });
-        // It goes on talking, and must not wait for somebody to listen.
+        // The output must be read, or the server would block.
         std::thread::spawn(move || said.for_each(drop));
         Server { child, address: address.expect("it says where it is") }
     }
 
-    /// What it answers, once that is more than nothing; it reads files when it likes.
+    /// The first non-empty answer, because the server reads files with a delay.
     fn ask(&self, path: &str) -> Value {
         let deadline = Instant::now() + Duration::from_mins(2);
         loop {
@@ -257,7 +257,7 @@ fn the_real_tensorboard_shows_what_was_logged() {
             .iter()
             .map(|point| (point[1].as_u64().unwrap(), rounded(&point[2])))
             .collect();
-        // Of several values of one step it shows the last: at the end of an epoch that is the epoch's.
+        // TensorBoard shows the last of several values of one step, which is that of the epoch at its end.
         let logged: BTreeMap<_, _> = lines(&directory)
             .iter()
             .filter_map(|line| Some((line["step"].as_u64().unwrap(), rounded(line["metrics"].get(tag)?))))
@@ -278,7 +278,7 @@ fn the_real_tensorboard_shows_what_was_logged() {
     assert!(text.contains("<pre><code>{") && text.contains("\"trainer\""), "{text}");
 }
 
-/// A number as 32 bits hold it; what is none is told in either spelling.
+/// A number rounded to 32 bits. NaN and infinity may be text.
 #[allow(clippy::cast_possible_truncation)]
 fn rounded(value: &Value) -> String {
     let number = value.as_f64().or_else(|| value.as_str()?.parse().ok()).unwrap();

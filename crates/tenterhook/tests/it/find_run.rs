@@ -90,7 +90,7 @@ fn name(path: &Path) -> &str {
 }
 
 #[test]
-fn what_a_run_has_left_is_the_configuration_that_it_had() {
+fn the_configuration_in_a_run_directory_resolves_to_the_original() {
     let root = tempfile::tempdir().unwrap();
     let resolved = resolved(root.path(), &[]);
     let written: toml::Table = resolved.to_toml().parse().unwrap();
@@ -100,7 +100,7 @@ fn what_a_run_has_left_is_the_configuration_that_it_had() {
 }
 
 #[test]
-fn auto_takes_the_newest_run_that_goes_with_the_configuration() {
+fn auto_selects_the_newest_run_with_a_compatible_configuration() {
     let root = tempfile::tempdir().unwrap();
     assert!(nothing(&auto(root.path(), &[])), "there are no runs");
     let first = failed(root.path(), &[]);
@@ -125,7 +125,7 @@ fn the_newest_run_is_the_one_that_was_started_last() {
 }
 
 #[test]
-fn a_changed_option_of_a_hook_that_steers_is_refused_like_any_other_change() {
+fn a_changed_option_of_a_controller_is_refused_like_any_other_change() {
     let root = tempfile::tempdir().unwrap();
     let noise = |std: f64| {
         let config = format!("hooks_config.hook_configs={{gradient_noise={{std={std}}}}}");
@@ -147,7 +147,7 @@ fn a_changed_option_of_a_hook_that_steers_is_refused_like_any_other_change() {
 }
 
 #[test]
-fn a_damaged_checkpoint_is_passed_over_and_named() {
+fn a_damaged_checkpoint_is_skipped_and_named() {
     let root = tempfile::tempdir().unwrap();
     let run = failed(root.path(), &[]);
     let newest = run.join("checkpoints/epoch=0-step=2");
@@ -273,7 +273,7 @@ fn a_skipped_checkpoint_is_set_aside_in_every_directory_in_which_the_run_keeps_s
     drop(first);
     let near = latest(root.path()).join("checkpoints");
     let [one, two] = ["epoch=0-step=1", "epoch=0-step=2"];
-    // What is not the run's own stays.
+    // Checkpoints of other runs are left alone.
     let foreign = elsewhere.join("foreign");
     fs::create_dir(&foreign).unwrap();
     fs::copy(elsewhere.join(one).join("manifest.json"), foreign.join("manifest.json")).unwrap();
@@ -295,7 +295,7 @@ fn a_skipped_checkpoint_is_set_aside_in_every_directory_in_which_the_run_keeps_s
 }
 
 #[test]
-fn a_finished_run_says_so_unless_it_may_last_longer() {
+fn a_finished_run_is_reported_unless_its_limit_is_raised() {
     let root = tempfile::tempdir().unwrap();
     let run = completed(root.path(), &[]);
     let finished = auto(root.path(), &[]).finished.expect("it is");
@@ -331,7 +331,7 @@ fn a_run_is_found_by_its_name_and_by_a_path_and_a_checkpoint_by_its_path() {
 }
 
 #[test]
-fn a_run_that_is_under_way_is_refused_with_who_holds_it() {
+fn resuming_a_run_in_use_is_refused_with_its_holder() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = trainer(root.path(), &[]);
     trainer.fit(&mut Toy::default(), &mut data(2, 1)).unwrap();
@@ -347,7 +347,7 @@ fn a_run_that_is_under_way_is_refused_with_who_holds_it() {
 }
 
 #[test]
-fn what_is_found_is_locked_so_that_of_two_resumes_one_is_refused_before_it_has_a_trainer() {
+fn a_found_run_is_locked_and_a_second_resume_is_refused() {
     let root = tempfile::tempdir().unwrap();
     let run = failed(root.path(), &[]);
     let runs = root.path().join("runs");
@@ -369,7 +369,7 @@ fn what_is_found_is_locked_so_that_of_two_resumes_one_is_refused_before_it_has_a
     assert!(find(&runs, "auto", None).unwrap().lock.is_some());
 }
 
-/// Every file below a directory, with what is in it.
+/// Every file below a directory, with its content.
 fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut all = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {
@@ -385,7 +385,7 @@ fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[test]
-fn an_evaluation_is_no_training_to_resume() {
+fn an_evaluation_cannot_be_resumed() {
     let root = tempfile::tempdir().unwrap();
     let resolved = resolved(root.path(), &[]);
     let plan = RunDirectoryPlan {
@@ -401,7 +401,7 @@ fn an_evaluation_is_no_training_to_resume() {
 }
 
 #[test]
-fn auto_stops_at_a_run_that_cannot_be_read_and_passes_over_a_damaged_one() {
+fn auto_stops_at_an_unreadable_run_and_skips_a_damaged_one() {
     for file in ["run.json", "config.toml", "events.jsonl"] {
         let root = tempfile::tempdir().unwrap();
         let older = failed(root.path(), &[]);

@@ -53,7 +53,7 @@ fn saving(root: &Path, dirpath: Option<&Path>, to: i64) -> Trainer {
     trainer
 }
 
-/// Changes the state of a checkpoint, and its manifest so that it is whole.
+/// Changes the state of a checkpoint, and updates its manifest.
 pub fn forge(checkpoint: &Path, change: impl FnOnce(&mut Value)) {
     let hash = |bytes: &[u8]| blake3::hash(bytes).to_hex().to_string();
     let mut state: Value = serde_json::from_slice(&fs::read(checkpoint.join("state.json")).unwrap()).unwrap();
@@ -71,7 +71,7 @@ pub fn forge(checkpoint: &Path, change: impl FnOnce(&mut Value)) {
     fs::write(checkpoint.join("manifest.json"), own(&hash(own(&zeros).as_bytes()))).unwrap();
 }
 
-/// A checkpoint of one epoch, in a directory of its own.
+/// A checkpoint of one epoch, in a new directory.
 fn checkpoint() -> (tempfile::TempDir, PathBuf) {
     let root = tempfile::tempdir().unwrap();
     saving(root.path(), None, 1).fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
@@ -123,7 +123,7 @@ fn a_path_that_leaves_its_directory_is_an_error_that_names_the_entry() {
 }
 
 #[test]
-fn a_directory_that_is_no_checkpoint_stays_with_a_notice() {
+fn a_directory_that_is_not_a_checkpoint_is_kept_with_a_notice() {
     let (root, from) = checkpoint();
     let theirs = root.path().join("theirs");
     fs::create_dir(&theirs).unwrap();
@@ -164,7 +164,7 @@ fn a_directory_that_the_configuration_names_is_used_again_after_a_resume() {
 }
 
 #[test]
-fn a_directory_that_a_hook_writes_its_own_files_to_is_no_place_for_checkpoints() {
+fn checkpoints_are_refused_in_a_directory_of_a_hooks_files() {
     let (root, board) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let run = |to: i64, from: Option<&Path>| {
         let mut trainer = saving(root.path(), None, to);

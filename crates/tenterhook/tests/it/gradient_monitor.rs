@@ -1,4 +1,4 @@
-//! The gradient monitor in a real run: what lands on which step, and what it costs in between.
+//! The gradient monitor in a real run: its values at each step, and its cost between them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn names(of: &Value) -> Vec<&str> {
     of.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-/// What the monitor logged, by step.
+/// The names of the monitor's metrics, by step.
 fn logged(root: &Path) -> BTreeMap<u64, Vec<String>> {
     let mut logged = BTreeMap::new();
     for line in lines(root, "metrics.jsonl") {
@@ -130,7 +130,7 @@ fn several_optimizers_have_one_total() {
 }
 
 #[test]
-fn in_between_nothing_is_computed_or_kept_for_it() {
+fn between_its_steps_the_monitor_costs_nothing() {
     let batches = || Batches::of(vec![points(&[(1.0, 2.0)]); 5]);
     let fit = |options: Option<GradientMonitorOptions>| {
         let mut trainer = trainer(epochs(1));

@@ -1,4 +1,4 @@
-//! The example that each built-in hook shows of itself works, and so do its options one by one.
+//! The example of each built-in hook works, and so does each of its options.
 
 use tenterhook::config::Sources;
 use tenterhook::registry::Registry;
@@ -9,11 +9,11 @@ fn tasks() -> Vec<Box<dyn AnyTask>> {
     vec![Box::new(ToyTask)]
 }
 
-/// Trains the toy by this configuration, and says what went wrong.
+/// Trains the toy by this configuration, and returns the first failure.
 fn train(text: &str) -> Result<(), String> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("train.toml");
-    // A bucket would be asked for over the network at the start.
+    // A bucket would need the network at the start.
     let uploads = directory.path().join("uploads");
     let text = text.replace("s3://bucket/checkpoints", uploads.to_str().unwrap());
     std::fs::write(&file, format!("{text}\n[trainer]\nmax_epochs = 2\n")).unwrap();
@@ -24,7 +24,7 @@ fn train(text: &str) -> Result<(), String> {
     let mut program = resolved.program(&tasks, &registry).map_err(|error| error.to_string())?;
     let report = program.fit(&mut trainer).map_err(|error| error.to_string())?;
     let failed = report.notices.iter().filter(|notice| matches!(notice, tenterhook::RunNotice::Contained(_)));
-    // Nobody here has a chat, and that is what the hook must say.
+    // No webhook is set in tests, and the hook must report that.
     let mut failed =
         failed.map(ToString::to_string).filter(|text| !text.contains("`SLACK_WEBHOOK_URL` is not set"));
     failed.next().map_or(Ok(()), Err)
@@ -40,8 +40,8 @@ fn the_example_of_every_hook_trains() {
 }
 
 #[test]
-fn every_default_that_is_listed_is_the_one_in_force() {
-    // Written out, the defaults change nothing about what the hook is, and are accepted.
+fn every_listed_default_is_the_actual_one() {
+    // Explicit default values are accepted and do not change the hook.
     for listed in Registry::default().hooks() {
         let described = Registry::default().describe(listed.name).unwrap();
         let mut text = described.example.unwrap();

@@ -1,4 +1,4 @@
-//! How long training will be is known when the optimizers are made.
+//! The length of training is known when the optimizers are created.
 
 use tenterhook::Settings;
 use tenterhook::module::Horizon;
@@ -8,7 +8,7 @@ use tenterhook::toy::Toy;
 use crate::call_log::CallLog;
 use crate::lab::{Lab, LabData, data, epochs, trainer};
 
-/// What the module is told in a fit on seven batches, and what was called.
+/// The horizon that the module receives in a fit on seven batches, and the calls.
 fn told(settings: Settings, manual: bool) -> (Horizon, CallLog) {
     let call_log = CallLog::default();
     let mut lab = Lab::new(Toy::default(), &call_log);
@@ -24,7 +24,7 @@ fn known(steps: u64, epochs: u64) -> Horizon {
 }
 
 #[test]
-fn steps_are_counted_as_the_loop_makes_them() {
+fn steps_are_counted_like_those_of_the_loop() {
     assert_eq!(told(epochs(3), false).0, known(21, 3));
     let windows = Settings { accumulate_grad_batches: 3, ..epochs(3) };
     let (horizon, call_log) = told(windows, false);
@@ -44,7 +44,7 @@ fn the_limit_that_is_reached_first_counts() {
 }
 
 #[test]
-fn with_manual_optimization_the_batches_say_nothing_of_the_steps() {
+fn with_manual_optimization_the_number_of_steps_is_unknown() {
     assert_eq!(told(epochs(2), true).0, Horizon { steps: None, epochs: Some(2) });
 }
 

@@ -1,4 +1,4 @@
-//! Data, program and processor are part of a run.
+//! The fingerprints of data, program and processor.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use crate::run_directory::{latest, run_json};
 
 type Point = ([f32; 2], f32);
 
-/// Points that know whether they are the same, unless they have no word for it.
+/// Points with an optional fingerprint.
 #[derive(Clone)]
 struct Points(Vec<Point>, Option<&'static str>);
 
@@ -55,14 +55,14 @@ fn saving(root: &Path, limit: i64) -> Trainer {
     trainer
 }
 
-/// Trains an epoch, and hands back the path of its checkpoint.
+/// Trains an epoch, and returns the path of its checkpoint.
 fn trained(root: &Path, data: &mut DataLoaders<ToyBatch>) -> std::path::PathBuf {
     saving(root, 1).fit(&mut Toy::default(), data).unwrap();
     latest(root).join("checkpoints/latest").canonicalize().unwrap()
 }
 
 #[test]
-fn a_run_knows_its_data_its_program_and_its_processor() {
+fn a_run_records_its_data_program_and_processor() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = saving(root.path(), 1);
     let (toy, data) = (&mut Toy::default(), &mut data(Some("one"), None));
@@ -103,7 +103,7 @@ fn other_data_is_refused_with_the_list_unless_it_is_accepted() {
     resume(data(Some("ONE"), Some("two")), true).unwrap();
 }
 
-/// Changes what `state.json` says, and the manifest with it.
+/// Changes `state.json`, and updates the manifest.
 fn edit_state(checkpoint: &Path, edit: impl FnOnce(&mut Value)) {
     let read =
         |name: &str| serde_json::from_slice::<Value>(&std::fs::read(checkpoint.join(name)).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Ending a run from outside: the batch completes, nothing more begins, all ends happen.
+//! Interrupting a run: the current batch completes, and all end events are delivered.
 
 use std::sync::{Arc, Mutex, mpsc};
 
@@ -17,7 +17,7 @@ fn by(signal: &str) -> Outcome {
     Outcome::Interrupted { signal: signal.into() }
 }
 
-/// Interrupts at this place of the module, the so-manieth time; the report and what was called.
+/// The report and the calls of a run that is interrupted at the n-th call of this method of the module.
 fn interrupted_at(
     place: &'static str,
     time: u32,
@@ -51,7 +51,8 @@ fn count(call_log: &CallLog, place: &str) -> usize {
     call_log.places("hook:all").iter().filter(|at| **at == place).count()
 }
 
-/// What the hook received behind the last of these, apart from what the emergency checkpoint asks of it.
+/// The events that the hook received after the last event with this name, without those of the emergency
+/// checkpoint.
 fn after(call_log: &CallLog, place: &str) -> Vec<&'static str> {
     let places = call_log.places("hook:all");
     let at = places.iter().rposition(|other| *other == place).unwrap();
@@ -111,7 +112,7 @@ fn a_request_during_the_last_moments_of_training_changes_nothing() {
 }
 
 #[test]
-fn those_that_wait_for_the_missing_validation_do_not_fail() {
+fn hooks_that_wait_for_a_missing_validation_do_not_fail() {
     let toy = Toy::default().with_scheduler(SchedulerPlan::on_plateau_of("val/loss"));
     let (report, call_log) = interrupted_at("training_step", 4, epochs(3), toy, |trainer| {
         trainer.add_hook(EarlyStopping::new(EarlyStoppingOptions::of("val/loss")).unwrap()).unwrap();
@@ -198,8 +199,8 @@ fn the_run_directory_says_interrupted_and_keeps_the_weights() {
     assert!(events.contains(r#""event":"interruption","signal":"SIGINT""#), "{events}");
 }
 
-/// One sample of it does not come before the test is over. When the run has come to where it needs it, the run is
-/// asked to end.
+/// A dataset with one sample that blocks until the end of the test. The run is interrupted when it waits for
+/// this sample.
 #[derive(Clone)]
 struct Stuck {
     handle: Interrupt,
@@ -227,7 +228,7 @@ impl Dataset for Stuck {
     }
 }
 
-/// Batches of two, loaded ahead: by number, or as a stream.
+/// Batches of two samples, loaded ahead: from a dataset, or as a stream.
 fn ahead(train: Stuck, val: Stuck, stream: bool) -> DataLoaders<ToyBatch> {
     let collate = |samples| Ok(ToyBatch::of(samples));
     if !stream {
@@ -245,9 +246,9 @@ fn ahead(train: Stuck, val: Stuck, stream: bool) -> DataLoaders<ToyBatch> {
 }
 
 #[test]
-fn a_run_that_waits_for_data_in_vain_can_be_ended() {
+fn a_run_that_waits_for_blocked_data_can_be_interrupted() {
     const NONE: usize = usize::MAX;
-    // A stream is read one batch further, to know which is the last.
+    // A stream is read one batch ahead to detect the last batch.
     for (stream, train_at, val_at, steps) in
         [(false, 5, NONE, 2), (false, NONE, 3, 4), (true, 5, NONE, 1), (true, NONE, 3, 4)]
     {

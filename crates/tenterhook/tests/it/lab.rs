@@ -1,4 +1,4 @@
-//! The toy under names that are short in tests: as module, data and strategy it records every call.
+//! Short names for the toy in tests, whose module, data and strategy record every call.
 
 use tenterhook::toy::{Toy, ToyData};
 use tenterhook::{Settings, Trainer};
@@ -6,13 +6,13 @@ pub use tenterhook_testkit::recording::{
     RecordingData as LabData, RecordingModule as Lab, RecordingStrategy as LabStrategy,
 };
 
-/// A trainer that keeps its notices to itself.
+/// A trainer that prints no notices.
 pub fn trainer(settings: Settings) -> Trainer {
     Trainer::new(settings).unwrap().with_notices(|_| {}).without_introduction()
 }
 
-/// So many epochs, and no sanity check. Checkpoints are written at once, so that they are announced at the same
-/// moment every time.
+/// Settings with this number of epochs and no sanity check. Checkpoints are written at once, so that their
+/// announcement is deterministic.
 pub fn epochs(epochs: i64) -> Settings {
     Settings {
         max_epochs: Some(epochs),
@@ -22,13 +22,13 @@ pub fn epochs(epochs: i64) -> Settings {
     }
 }
 
-/// So many training batches in one loader, and so many validation batches in one.
+/// One loader with this number of training batches, and one with this number of validation batches.
 pub fn data(train: u64, validate: u64) -> ToyData {
     let validate = if validate == 0 { Vec::new() } else { vec![validate] };
     ToyData { train: vec![train], validate, ..ToyData::default() }
 }
 
-/// All parameters of the toy, to the bit.
+/// The bits of all parameters of the toy.
 pub fn bits(toy: &Toy) -> Vec<u32> {
     toy.param("weight").iter().chain(toy.param("bias")).map(|value| value.to_bits()).collect()
 }

@@ -9,7 +9,7 @@ use tenterhook::{Outcome, RunError, Trainer, closure};
 use crate::lab::{data, epochs};
 use crate::run_directory::{latest, recorded, run_json};
 
-/// Trains with something in the way of a file from the end of training on.
+/// The failure of a training in which `in_the_way` blocks a file at the end.
 fn failed(root: &Path, in_the_way: fn(&Path)) -> String {
     let mut trainer = recorded(root, epochs(2));
     let hook = closure::on_train_end("in_the_way", move |cx| in_the_way(cx.run.directory.as_ref().unwrap()));
@@ -25,7 +25,7 @@ fn failure_of(trainer: &mut Trainer) -> String {
     failure.to_string()
 }
 
-/// Nothing can be written to this file, not even by root.
+/// Makes writing this file impossible, even for root.
 fn block(directory: &Path, name: &str) {
     fs::create_dir_all(directory.join(format!(".{name}.unfinished")).join("in the way")).unwrap();
 }
@@ -34,7 +34,7 @@ fn block(directory: &Path, name: &str) {
 fn without_its_weights_a_run_has_failed_and_its_record_says_so() {
     let root = tempfile::tempdir().unwrap();
     let failure = failed(root.path(), |directory| block(directory, "weights.safetensors"));
-    assert!(failure.contains("what the run should leave is not on the disk: cannot write "), "{failure}");
+    assert!(failure.contains("results of the run could not be written: cannot write "), "{failure}");
     assert!(failure.contains("weights.safetensors: "), "{failure}");
     let record = run_json(&latest(root.path()));
     assert_eq!(record["status"], "failed", "{record}");
@@ -42,7 +42,7 @@ fn without_its_weights_a_run_has_failed_and_its_record_says_so() {
 }
 
 #[test]
-fn without_a_record_of_its_end_a_run_has_failed() {
+fn a_run_whose_end_cannot_be_recorded_has_failed() {
     let root = tempfile::tempdir().unwrap();
     let failure = failed(root.path(), |directory| block(directory, "run.json"));
     assert!(failure.contains("run.json: "), "{failure}");

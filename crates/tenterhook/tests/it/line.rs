@@ -1,5 +1,5 @@
-//! A module of its own, beside the toy: `y = w·x`, whose batches a test chooses, whose losses count
-//! how often they are read, and whose optimizer consumes gradients that nobody keeps.
+//! A second module besides the toy, `y = w·x`. The test chooses its batches, its losses count how often they
+//! are read, and its optimizer consumes gradients unless they are kept.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use tenterhook::{
     TensorSource,
 };
 
-/// Points of the line, and how many tokens they stand for. On none there is no loss.
+/// Points of the line, with a number of tokens. Without points there is no loss.
 #[derive(Clone, Debug, Default)]
 pub struct Points {
     pub points: Vec<(f32, f32)>,
@@ -42,7 +42,7 @@ impl Counter {
     }
 }
 
-/// A number that notes when it is read.
+/// A scalar that counts its reads.
 #[derive(Clone, Debug)]
 pub struct Lazy {
     value: f64,
@@ -63,12 +63,12 @@ pub struct Line {
     lr: f64,
     loss_reads: Counter,
     norm_reads: Counter,
-    /// How often somebody wanted the norm of the gradients, read or not.
+    /// The number of requests for the norm of the gradients, whether it is read or not.
     norms: Counter,
 }
 
 impl Line {
-    /// `w = 0`, with this learning rate.
+    /// A line with `w = 0` and this learning rate.
     pub fn new(lr: f64) -> Line {
         let params = NamedTensors::from([("w", vec![0.0])]);
         let [loss_reads, norm_reads, norms] = std::array::from_fn(|_| Counter::default());
@@ -79,12 +79,12 @@ impl Line {
         self.params.at(0)[0]
     }
 
-    /// The gradient as the last update left it.
+    /// The gradient after the last update.
     pub fn gradient(&self) -> f32 {
         self.gradients.at(0)[0]
     }
 
-    /// Counts how often a loss was read.
+    /// The counter of loss reads.
     pub fn loss_counter(&self) -> Counter {
         self.loss_reads.clone()
     }
@@ -225,7 +225,7 @@ impl Module for Line {
     }
 }
 
-/// These batches, to train and to validate on.
+/// A data module with these batches.
 #[derive(Clone, Debug, Default)]
 pub struct Batches {
     pub train: Vec<Points>,

@@ -1,4 +1,4 @@
-//! What is made for forward hooks: names and values for those that listen, when they do, and nothing for nobody.
+//! Names and values of activations are computed only when a forward hook receives them.
 
 use std::fmt::{Display, Formatter};
 
@@ -69,7 +69,7 @@ fn values_of_an_activation_that_no_hook_selects_are_not_made() {
     assert_eq!(names.take(), ["chosen", "chosen"]);
 }
 
-/// Values that note how often they are summed up.
+/// Values that record how often statistics of them are computed.
 struct Counted(NamedTensors, SharedVec<()>);
 
 impl TensorSource for Counted {
@@ -113,7 +113,7 @@ fn hooks_at_one_point_share_its_values_and_their_statistics() {
     assert_eq!((made.take().len(), summed.take().len()), (1, 1));
 }
 
-/// A name that notes when it is built.
+/// A name that records when it is built.
 struct Built<'a, T>(&'a SharedVec<T>, T);
 
 impl<T: Clone> Display for Built<'_, T> {
@@ -123,7 +123,8 @@ impl<T: Clone> Display for Built<'_, T> {
     }
 }
 
-/// In which training steps the name of a point was built for a hook, and in how many validation batches.
+/// The training steps in which the name of a point was built for a hook, and the number of validation
+/// batches.
 fn named(hook: impl Into<AnyHook>) -> (Vec<u64>, usize) {
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(hook).unwrap();
@@ -144,7 +145,7 @@ fn named(hook: impl Into<AnyHook>) -> (Vec<u64>, usize) {
 }
 
 #[test]
-fn a_hook_that_looks_every_few_steps_is_listened_to_in_those_only() {
+fn activations_are_computed_only_in_the_steps_of_a_hooks_cadence() {
     assert_eq!(named(Points::named("**")), ((1..=7).collect(), 2));
     assert_eq!(named(Points::named("**").every("3 steps").unwrap()), (vec![3, 6], 2));
 }

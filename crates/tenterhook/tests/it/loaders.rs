@@ -1,4 +1,4 @@
-//! Several loaders: where a batch came from, and what becomes of the metrics.
+//! Several loaders: the loader of each batch, and the metrics per loader.
 
 use tenterhook::data::{DataLoaders, Interleave};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
@@ -50,7 +50,7 @@ fn train_batches_say_which_loader_they_came_from() {
     }
 }
 
-/// The several training loaders, taking turns like this.
+/// The training loaders of `several`, interleaved like this.
 fn taking(turns: Interleave, sized: bool) -> DataLoaders<ToyBatch> {
     let loader =
         move |index| ToyData { sized, ..several() }.loaders(Split::Train).map(|mut all| all.remove(index));
@@ -60,7 +60,7 @@ fn taking(turns: Interleave, sized: bool) -> DataLoaders<ToyBatch> {
         .interleave(turns)
 }
 
-/// Notes which loader each batch came from, and whether it was the epoch's last.
+/// Records the loader of each batch, and whether the batch is the last of the epoch.
 fn watched(trainer: &mut Trainer) -> SharedVec<(usize, bool)> {
     let batches = SharedVec::new();
     let seen = batches.clone();
@@ -178,7 +178,7 @@ fn several_evaluation_loaders_have_a_metric_each_and_their_mean() {
     let mean = f64::midpoint(metric("val/loss/val0"), metric("val/loss/val1"));
     assert!((metric("val/loss") - mean).abs() < 1e-12);
 
-    // Each of them can be monitored.
+    // The metric of each loader can be monitored.
     for (monitor, refused) in [("val/loss/val1", false), ("val/loss/val2", true)] {
         let mut trainer = trainer(epochs(1));
         trainer.add_hook_type::<EarlyStopping>(EarlyStoppingOptions::of(monitor)).unwrap();

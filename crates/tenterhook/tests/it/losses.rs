@@ -1,4 +1,4 @@
-//! Losses stay lazy: who reads them, and when `train/loss` is logged.
+//! Losses are lazy: when they are read, and when `train/loss` is logged.
 
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, EarlyStopping, EarlyStoppingOptions};
 use tenterhook::{HookResult, Observer, Settings, StepEnd, TrainBatchEnd, Trainer, closure, hook};
@@ -11,7 +11,7 @@ fn six() -> Vec<Points> {
     vec![points(&[(1.0, 1.0)]); 6]
 }
 
-/// `train/loss` after every batch of one epoch of six, and how often a loss was read by then.
+/// `train/loss` after every batch of one epoch of six batches, and the module, which counts loss reads.
 fn logged(mut trainer: Trainer) -> (Vec<Option<f64>>, Line) {
     let seen = SharedVec::new();
     let metrics = seen.clone();
@@ -64,7 +64,7 @@ fn a_loss_is_read_lazily_and_once() {
 }
 
 #[test]
-fn however_many_hooks_ask_a_loss_is_read_once() {
+fn a_loss_is_read_once_for_any_number_of_hooks() {
     let mut trainer = trainer(every(1));
     for name in ["a", "b", "c"] {
         trainer
@@ -111,7 +111,7 @@ impl Observer for Judge {
 }
 
 #[test]
-fn a_hook_that_declares_to_read_the_loss_finds_it_fresh_at_every_step() {
+fn a_hook_that_declares_that_it_reads_the_loss_gets_the_current_one_at_every_step() {
     let mut trainer = trainer(every(50));
     trainer.add_hook(Judge).unwrap();
     assert_eq!(logged(trainer).0, LOSSES.map(Some));

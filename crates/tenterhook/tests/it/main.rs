@@ -42,7 +42,7 @@ mod lasting_results;
 mod line;
 mod listening;
 mod loaders;
-/// The other side of a connection, as the hooks' own tests have it.
+/// A local server, shared with the tests of the hooks.
 #[cfg(feature = "http")]
 #[path = "../../../tenterhook-hooks/src/support/http/loopback.rs"]
 mod loopback;

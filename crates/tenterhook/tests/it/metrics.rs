@@ -1,4 +1,4 @@
-//! What is logged, where it is seen, and what a sanity check leaves behind: nothing.
+//! Logged metrics: when they are visible, and that a sanity check leaves none.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ fn a_step_metric_is_seen_at_once_and_an_epoch_metric_at_the_end() {
 }
 
 #[test]
-fn values_of_an_epoch_become_one_as_asked() {
+fn values_of_an_epoch_are_aggregated_as_configured() {
     const fn epoch(reduce: Reduce) -> LogOptions {
         LogOptions { reduce, ..LogOptions::EPOCH }
     }
@@ -58,7 +58,7 @@ fn values_of_an_epoch_become_one_as_asked() {
         ("max", epoch(Reduce::Max)),
         ("last", epoch(Reduce::Last)),
     ];
-    // A validation in between, whose own aggregation must not disturb the epoch's.
+    // The validations within the epoch must not change its aggregated metrics.
     let report = trainer(Settings {
         val_check_interval: Some(tenterhook::settings::ValInterval::Batches(
             tenterhook::settings::BatchLimit::Count(1),
@@ -83,7 +83,7 @@ fn a_mean_is_weighted_by_the_size_of_the_batches() {
 }
 
 #[test]
-fn what_a_module_logs_at_epoch_end_is_seen_by_monitors_of_that_epoch() {
+fn metrics_that_a_module_logs_at_epoch_end_are_visible_to_monitors() {
     let mut module = Lab::new(Toy::default(), &CallLog::default()).with_handler(move |place, cx| {
         if place == "on_train_epoch_end" {
             cx.log("score", cx.epoch() as f64);
@@ -100,7 +100,7 @@ fn what_a_module_logs_at_epoch_end_is_seen_by_monitors_of_that_epoch() {
     assert_eq!(report.progress.epochs_done, 2, "stopped by the value of the second epoch");
 }
 
-/// What a sanity check could have left traces in.
+/// The values that a sanity check could change.
 #[derive(Debug, PartialEq)]
 struct Traces {
     seen: Vec<BTreeMap<String, f64>>,
@@ -164,7 +164,7 @@ fn a_hook_that_draws_in_the_sanity_check_draws_the_same_afterwards() {
 }
 
 #[test]
-fn a_value_belongs_to_the_step_being_worked_on_or_else_to_the_last() {
+fn a_value_belongs_to_the_current_step_or_else_to_the_last() {
     let every_batch = Some(ValInterval::Batches(BatchLimit::Count(1)));
     let settings = Settings { accumulate_grad_batches: 2, val_check_interval: every_batch, ..epochs(1) };
     let mut trainer = trainer(settings);
@@ -186,7 +186,7 @@ fn a_value_belongs_to_the_step_being_worked_on_or_else_to_the_last() {
         }
     });
     trainer.fit(&mut lab, &mut data(3, 1)).unwrap();
-    // Each batch, and the validation after it; the last window is short.
+    // Each batch and the validation after it. The last accumulation window is shorter.
     let of_steps = [(0, Some(1)), (0, Some(0)), (1, Some(1)), (1, Some(1)), (2, Some(2)), (2, Some(2))];
     assert_eq!(seen.take(), of_steps);
     let fresh = seen.clone();

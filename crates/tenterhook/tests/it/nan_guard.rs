@@ -1,4 +1,4 @@
-//! The guard against NaN in real training.
+//! The hook `nan_guard` in real training.
 
 use std::path::Path;
 use std::process::Command;
@@ -80,7 +80,7 @@ fn said(report: &Report) -> Vec<&str> {
 }
 
 #[test]
-fn while_all_is_finite_training_is_the_same_to_the_bit() {
+fn with_finite_values_training_is_bit_identical() {
     let run = |with_guard: bool| {
         let mut trainer = trainer(Settings { accumulate_grad_batches: 2, ..epochs(2) });
         if with_guard {
@@ -96,7 +96,7 @@ fn while_all_is_finite_training_is_the_same_to_the_bit() {
 }
 
 #[test]
-fn skipping_is_training_without_the_poisoned_batches() {
+fn skip_equals_training_without_the_poisoned_batches() {
     let mut guarded = Toy::default();
     let mut trainer = trainer(epochs(2));
     trainer.add_hook(guard(acting(NanAction::Skip))).unwrap();
@@ -133,7 +133,7 @@ fn with_accumulation_the_whole_window_is_skipped() {
 }
 
 #[test]
-fn warning_lets_it_through() {
+fn warn_lets_the_value_pass() {
     let mut toy = Toy::default();
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(guard(acting(NanAction::Warn))).unwrap();
@@ -148,7 +148,7 @@ fn warning_lets_it_through() {
 }
 
 #[test]
-fn stopping_ends_training_in_good_order_with_the_reason() {
+fn stop_ends_training_normally_with_the_reason() {
     let mut toy = Toy::default();
     let mut trainer = trainer(epochs(5));
     trainer.add_hook(guard(acting(NanAction::Stop))).unwrap();
@@ -172,7 +172,7 @@ fn failed(root: &Path) -> (Trainer, Toy, RunError) {
 }
 
 #[test]
-fn raising_fails_the_run_with_good_weights_and_a_dump_that_reads_back() {
+fn raise_fails_the_run_with_finite_weights_and_a_readable_dump() {
     let root = tempfile::tempdir().unwrap();
     let (_, toy, error) = failed(root.path());
     let text = error.to_string();
@@ -201,7 +201,7 @@ fn raising_fails_the_run_with_good_weights_and_a_dump_that_reads_back() {
     assert!(said(&report).iter().any(|text| text.contains("safetensors.numpy.load_file(")));
 }
 
-/// A Python that has `safetensors` and `numpy`; CI installs one and names it.
+/// A Python with `safetensors` and `numpy`, which CI installs.
 pub fn python() -> Option<String> {
     let python = std::env::var("TENTERHOOK_PYTHON").unwrap_or_else(|_| "python3".into());
     let has_it = Command::new(&python).args(["-c", "import safetensors.numpy"]).output();
@@ -214,7 +214,7 @@ pub fn python() -> Option<String> {
 }
 
 #[test]
-fn the_lines_that_it_says_load_the_dump_in_python() {
+fn the_reported_python_code_loads_the_dump() {
     let Some(python) = python() else { return };
     let root = tempfile::tempdir().unwrap();
     let (_, _, error) = failed(root.path());

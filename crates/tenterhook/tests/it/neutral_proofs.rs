@@ -1,4 +1,4 @@
-//! What a verification claims: of whom, from what it has seen, and only after a second look.
+//! A verification reports only on exercised hooks, and only confirmed results.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,11 +13,11 @@ use crate::call_log::CallLog;
 use crate::lab::{Lab, data, epochs, trainer};
 use crate::verify_neutral::{Engine, causes, innocent, intruder, lab, tested, training};
 
-/// A verification of two innocent observers in which these of the runs go another way at step 3.
+/// A verification of two neutral observers in which the runs with these numbers differ at step 3.
 fn tested_with_odd(odd: &[u64]) -> NeutralityReport {
     let made = AtomicU64::new(0);
     let report = neutral::verify(6, || {
-        // The first is made to see who is there.
+        // Number 0 is only built to list the hooks.
         let is_odd = odd.contains(&made.fetch_add(1, Ordering::Relaxed));
         let lab = Lab::new(Toy::default(), &CallLog::default()).with_step(move |lab, batch, cx| {
             let other = ToyBatch::of(vec![([5.0, 1.0], 1.0)]);
@@ -30,7 +30,7 @@ fn tested_with_odd(odd: &[u64]) -> NeutralityReport {
 }
 
 #[test]
-fn a_difference_that_shows_only_once_is_not_blamed_on_a_hook() {
+fn a_difference_that_occurs_only_once_is_not_attributed_to_a_hook() {
     let with_all = tested_with_odd(&[2]);
     let text = with_all.to_string();
     assert!(matches!(with_all.finding, Finding::NotDeterministic { .. }), "{text}");
@@ -38,7 +38,7 @@ fn a_difference_that_shows_only_once_is_not_blamed_on_a_hook() {
         text.contains("the run with all observers differs when it is repeated, first at step 3"),
         "{text}"
     );
-    // Those with all observers are alike, but `a` alone differs just once.
+    // The runs with all observers are alike, but only one of the runs with `a` alone differs.
     let with_one = tested_with_odd(&[2, 4, 5]);
     let text = with_one.to_string();
     assert!(text.contains("the run with `a` alone differs when it is repeated"), "{text}");
@@ -62,9 +62,9 @@ fn a_hook_that_did_nothing_is_not_called_neutral() {
     assert!(!report.is_neutral());
     let why: Vec<_> = report.not_exercised.iter().map(|idle| idle.why.as_str()).collect();
     assert_eq!(why[0], "it fires every 100 steps, and the run was shorter; 100 steps would do");
-    assert!(why[1].starts_with("nothing that it waits for came through to it (on_activation"), "{why:?}");
-    assert_eq!(why[2], "nothing that it waits for came through to it (on_test_end)");
-    assert_eq!(why[3], "nothing that it waits for came through to it (on_step_end)");
+    assert!(why[1].starts_with("it received none of the events that it waits for (on_activation"), "{why:?}");
+    assert_eq!(why[2], "it received none of the events that it waits for (on_test_end)");
+    assert_eq!(why[3], "it received none of the events that it waits for (on_step_end)");
     assert!(report.to_string().starts_with("nothing was proved: no observer was exercised in 8 steps"));
 }
 
@@ -83,7 +83,7 @@ fn looking_at_validations_alone_is_enough_where_there_are_some() {
 }
 
 #[test]
-fn the_usual_number_of_steps_lets_all_fire_that_are_not_too_rare() {
+fn in_the_usual_number_of_steps_all_hooks_fire_that_are_not_too_rare() {
     let steps = |cadences: &[&str]| {
         let mut trainer = trainer(epochs(1));
         for cadence in cadences {
@@ -97,7 +97,7 @@ fn the_usual_number_of_steps_lets_all_fire_that_are_not_too_rare() {
 }
 
 #[test]
-fn what_validations_come_to_is_compared() {
+fn the_metrics_of_validations_are_compared() {
     let report = neutral::verify(8, || {
         let engine = Engine::default();
         let draws = engine.clone();
@@ -123,7 +123,7 @@ fn what_validations_come_to_is_compared() {
 }
 
 #[test]
-fn what_comes_after_the_last_step_is_compared() {
+fn changes_after_the_last_step_are_compared() {
     let report = neutral::verify(50, || {
         let flag = Arc::new(AtomicU64::new(0));
         let raise = Arc::clone(&flag);
@@ -162,7 +162,7 @@ fn an_interruption_ends_a_validation_too() {
 }
 
 #[test]
-fn any_name_of_a_hook_will_do() {
+fn a_hook_may_have_the_name_of_the_recorder() {
     let report = tested(4, |engine| {
         vec![innocent("neutrality_recorder"), innocent("neutrality_recorder_"), intruder("spy", engine, 2)]
     });

@@ -1,4 +1,4 @@
-//! Notices have several readers: the terminal's place, others, `events.jsonl`, and hooks.
+//! Notices have several readers: the replacement of the terminal, others, `events.jsonl`, and hooks.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +12,7 @@ use crate::lab::{Lab, data, epochs, trainer};
 
 type Texts = Arc<Mutex<Vec<String>>>;
 
-/// Keeps the notices that it receives, and says something about each.
+/// Keeps the notices that it receives, and emits a message on each.
 struct Reader(Texts);
 
 #[hook]

@@ -1,4 +1,4 @@
-//! Failures in places and of kinds that nobody thinks of: none takes anybody along, none is lost.
+//! Unusual failures: each is reported, and none prevents the clean-up of other parts.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -24,7 +24,7 @@ fn policy(policy: Policy) -> Registration {
     Registration { policy: Some(policy), ..Registration::default() }
 }
 
-/// The third sample, behind the one that is fetched ahead to know which is the last, comes after a minute.
+/// The third sample takes a minute. It follows the one that is fetched ahead to detect the last batch.
 struct Stuck {
     never: Mutex<Receiver<()>>,
     came: &'static AtomicBool,
@@ -45,7 +45,7 @@ impl Dataset for Stuck {
 }
 
 #[test]
-fn a_run_that_fails_or_ends_waits_for_no_sample_that_does_not_come() {
+fn a_run_that_fails_or_ends_does_not_wait_for_a_blocked_sample() {
     static CAME: AtomicBool = AtomicBool::new(false);
     let mut closed = Vec::new();
     for fails in [true, false] {
@@ -70,7 +70,7 @@ fn a_run_that_fails_or_ends_waits_for_no_sample_that_does_not_come() {
 }
 
 #[test]
-fn what_was_contained_in_the_event_that_ends_the_run_came_before_its_end() {
+fn contained_failures_in_the_event_that_ends_the_run_are_recorded_before_its_end() {
     let root = tempfile::tempdir().unwrap();
     let call_log = CallLog::default();
     let mut trainer = recorded(root.path(), epochs(1));
@@ -97,7 +97,7 @@ fn what_was_contained_in_the_event_that_ends_the_run_came_before_its_end() {
     assert_eq!(call_log.sources("teardown"), ["hook:first", "hook:panics", "hook:last"]);
 }
 
-/// An error that panics when it is shown.
+/// An error that panics when it is formatted.
 struct Unspeakable;
 
 impl fmt::Display for Unspeakable {
@@ -115,7 +115,7 @@ impl fmt::Debug for Unspeakable {
 impl std::error::Error for Unspeakable {}
 
 #[test]
-fn an_error_that_cannot_be_shown_is_one_like_the_others() {
+fn an_error_that_panics_when_formatted_is_handled_like_others() {
     for debug in [false, true] {
         for (at, aborts) in [(Policy::WARN, false), (Policy::ABORT, true)] {
             let call_log = CallLog::default();
@@ -144,7 +144,7 @@ fn an_error_that_cannot_be_shown_is_one_like_the_others() {
     }
 }
 
-/// Has an end of its own, which may go wrong in more than one way.
+/// A hook that panics at one of several places at its end.
 struct Leaves {
     seen: SharedVec<&'static str>,
     at: &'static str,
@@ -258,7 +258,7 @@ fn an_update_hook_that_panics_when_it_is_removed_affects_no_other_hook() {
 }
 
 #[test]
-fn what_a_hook_fails_by_outside_of_a_step_ends_the_run_as_well() {
+fn a_hooks_failure_outside_of_a_step_also_ends_the_run() {
     let call_log = CallLog::default();
     let mut lab = Lab::new(Toy::default(), &call_log).with_handler(|place, cx| {
         if place == "on_train_epoch_end" {
@@ -275,7 +275,7 @@ fn what_a_hook_fails_by_outside_of_a_step_ends_the_run_as_well() {
 }
 
 #[test]
-fn a_module_that_steps_itself_cannot_swallow_what_ends_the_run() {
+fn a_module_that_steps_its_optimizers_cannot_ignore_a_fatal_failure() {
     for (how, later) in [("swallows", 0), ("passes on", 0), ("says it in its own words", 1)] {
         let call_log = CallLog::default();
         let step = move |lab: &mut Lab, batch: &ToyBatch, cx: &mut tenterhook::Cx<'_, Lab>| {
@@ -306,7 +306,7 @@ fn a_module_that_steps_itself_cannot_swallow_what_ends_the_run() {
 }
 
 #[test]
-fn looking_for_refusals_reports_what_failed_first_and_tears_down_whatever_fails() {
+fn plan_errors_reports_the_first_failure_and_always_tears_down() {
     for panics in [false, true] {
         let call_log = CallLog::default();
         call_log.fails_at("data", "setup");
@@ -378,7 +378,7 @@ fn every_kind_of_failure_is_reported() {
 }
 
 #[test]
-fn what_a_module_asks_of_the_list_of_hooks_is_done_when_it_has_run() {
+fn a_modules_changes_of_the_list_of_hooks_are_applied_after_it_has_run() {
     let call_log = CallLog::default();
     let late = Mutex::new(Some(Recorder::new("late", &call_log)));
     let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_handler(move |place, cx| {

@@ -73,7 +73,7 @@ fn two_optimizers_over_all_parameters_learn_what_one_learns() {
     assert_eq!(fit(1), fit(2));
 }
 
-/// Steps both optimizers itself, the first one on its own loss and then the second.
+/// A module that steps both optimizers itself, each with its own loss.
 fn manual(call_log: &CallLog) -> Lab {
     Lab::new(Toy::new(2), call_log).manual().with_step(|lab, batch, cx| {
         for optimizer in 0..2 {
@@ -162,7 +162,7 @@ fn a_hook_that_aborts_within_a_manual_step_is_the_one_that_is_reported() {
 type Action = fn(&mut Lab, &mut Cx<'_, Lab>) -> ModuleResult;
 
 #[test]
-fn what_fails_in_a_manual_step_is_named_and_what_fails_after_it_is_the_training_step() {
+fn a_failure_in_a_manual_step_names_it_and_one_after_it_names_the_training_step() {
     let call_log = CallLog::default();
     call_log.fails_at("module", "optimizer_step");
     let error = trainer(epochs(1)).fit(&mut manual(&call_log), &mut data(2, 0)).unwrap_err();

@@ -1,4 +1,4 @@
-//! Hooks on a loop of one's own: events in, a verdict out.
+//! Hooks on a custom training loop: it emits events and gets a verdict.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn events_count_epochs_batches_and_steps() {
 }
 
 #[test]
-fn a_context_is_made_only_for_an_event_that_a_hook_wants() {
+fn a_context_is_built_only_for_an_event_that_a_hook_receives() {
     let hooks = OwnLoop::new([closure::on_train_end("end", |_| ())]).unwrap();
     let verdict = hooks.emit::<StepEnd>(|_| panic!("nothing wants it")).unwrap();
     assert!(verdict.stop().is_none());

@@ -1,4 +1,4 @@
-//! What hooks pass on: the lines of metrics they are given, who still finishes, and what the end says of it.
+//! Hooks that export metrics: the lines that they receive, their `finish`, and the report at the end.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ fn settings() -> Settings {
     Settings { max_epochs: Some(2), log_every_n_steps: 1, num_sanity_val_steps: 1, ..Settings::default() }
 }
 
-/// A line: step, epoch, loop, whether it is an epoch's, and its numbers.
+/// A line: step, epoch, phase, whether it ends an epoch, and its metrics.
 type Line = (u64, u64, Phase, bool, BTreeMap<String, f64>);
 
 #[derive(Clone, Default)]
@@ -41,7 +41,7 @@ impl Lines {
 }
 
 #[test]
-fn what_is_logged_is_delivered_as_it_is_written_down() {
+fn on_log_delivers_the_recorded_lines() {
     let root = tempfile::tempdir().unwrap();
     let lines = Lines::default();
     let mut trainer = trainer(settings()).with_run_directory(plan(root.path()));
@@ -58,7 +58,7 @@ fn what_is_logged_is_delivered_as_it_is_written_down() {
             (line["step"].as_u64().unwrap(), line["epoch"].as_u64().unwrap(), stage, epoch_end, metrics)
         })
         .collect();
-    // Three batches, a validation and an epoch's end, twice.
+    // Three batches, a validation and the end of the epoch, twice.
     assert_eq!(written.len(), 10);
     assert_eq!(lines.seen(), written);
 }
@@ -95,7 +95,7 @@ fn a_cadence_counts_the_lines_of_batches_and_lets_those_of_epochs_pass() {
     );
 }
 
-/// Fails where it is told to, and tells how often it finished.
+/// Fails at given places, and counts how often it finished.
 #[derive(Clone)]
 struct Sends {
     policy: Policy,
@@ -148,7 +148,7 @@ fn a_disabled_hook_finishes_too_and_its_account_is_in_the_report_and_in_run_json
 }
 
 #[test]
-fn what_fails_at_the_end_is_judged_by_the_policy() {
+fn a_failure_at_the_end_follows_the_policy() {
     let root = tempfile::tempdir().unwrap();
     let run = |policy| {
         let hook = Sends { fails_at_end: true, ..sends(policy) };
@@ -177,7 +177,7 @@ impl Observer for Hears {
 }
 
 #[test]
-fn hooks_that_disable_and_enable_each_other_keep_nobody() {
+fn hooks_that_disable_and_enable_each_other_do_not_loop_forever() {
     let hears = Hears::default();
     let mut trainer = trainer(settings());
     trainer.add_hook(hears.clone()).unwrap();
@@ -194,7 +194,7 @@ fn hooks_that_disable_and_enable_each_other_keep_nobody() {
 }
 
 #[test]
-fn the_others_hear_who_was_disabled_and_why() {
+fn the_other_hooks_receive_the_disabled_hook_and_the_reason() {
     let ears = Hears::default();
     let mut trainer = trainer(settings());
     trainer.add_hook(ears.clone()).unwrap();
@@ -207,5 +207,5 @@ fn the_others_hear_who_was_disabled_and_why() {
     assert_eq!(heard.len(), 2, "{heard:?}");
     assert_eq!(heard[0].0, "sends");
     assert!(heard[0].1.contains("it cannot begin"), "{heard:?}");
-    assert_eq!(heard[1], ("lines".to_owned(), "`asks` asked for it".to_owned()));
+    assert_eq!(heard[1], ("lines".to_owned(), "requested by `asks`".to_owned()));
 }

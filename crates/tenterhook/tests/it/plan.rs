@@ -1,4 +1,4 @@
-//! What cannot work is refused before the first step, with what to do about it.
+//! Plans that cannot work are refused before the first step, with a fix.
 
 use tenterhook::hooks::{
     EarlyStopping, EarlyStoppingOptions, EmaWeights, EmaWeightsOptions, Exec, GradientMonitor,
@@ -14,7 +14,7 @@ use tenterhook::{
 use crate::call_log::{CallLog, Recorder};
 use crate::lab::{Lab, LabData, data, epochs, trainer};
 
-/// Reads, and would write, things on the board.
+/// Reads values on the board; [`Writer`] writes them.
 struct Reader;
 
 #[hook(reads = ["val/los"], writes = ["best"])]
@@ -136,7 +136,7 @@ fn a_metric_that_a_hook_reads_and_nothing_logs_is_named_after_the_first_validati
     let told = |name| {
         let mut trainer = trainer(epochs(3));
         trainer.add_hook(Curious(name)).unwrap();
-        // It does not say what it logs, so the plan cannot know.
+        // The module does not declare its metrics, so the plan cannot check them.
         warnings(&mut trainer, &mut Lab::new(Toy::default(), &CallLog::default()))
     };
     let expected = "hook `curious` reads `val/los`, which was not logged by the end of the validation in epoch 1/3; \
@@ -163,7 +163,7 @@ fn a_metric_that_nothing_logs_is_named_after_the_first_of_two_validations_in_an_
         }
     });
     trainer.add_hook(Curious("val/los")).unwrap();
-    // It can still be logged at the end of the epoch.
+    // This metric can still be logged at the end of the epoch.
     trainer
         .register(Curious("train/f1"), Registration { name: Some("later".into()), ..Registration::default() })
         .unwrap();
@@ -235,7 +235,7 @@ fn a_dry_run_is_never_too_short() {
 }
 
 #[test]
-fn invalid_settings_make_no_trainer() {
+fn invalid_settings_are_refused_by_the_trainer() {
     let settings = Settings { accumulate_grad_batches: 0, max_epochs: Some(-2), ..Settings::default() };
     let Err(RunError::Settings(problems)) = Trainer::new(settings) else { panic!("it works") };
     assert_eq!(problems.len(), 2, "{problems:#?}");

@@ -1,4 +1,4 @@
-//! Forward hooks see what the module names, where it arises.
+//! Forward hooks receive the activations that the module names, as soon as they are computed.
 
 use std::fmt::Display;
 
@@ -12,7 +12,7 @@ use crate::call_log::{CallLog, SharedVec};
 use crate::lab::{Lab, bits, data, epochs, trainer};
 use crate::line::{Batches, Line, points};
 
-/// Sees the points of a pattern, and may fail at them.
+/// A forward hook for the points of a pattern, which may fail.
 pub struct Points {
     seen: SharedVec<(Phase, u64, Vec<f32>)>,
     pub names: SharedVec<String>,
@@ -76,7 +76,7 @@ fn a_forward_hook_sees_its_points_in_training_and_validation() {
 }
 
 #[test]
-fn a_forward_hook_is_shown_nothing_it_did_not_want() {
+fn a_forward_hook_receives_only_the_points_that_it_selects() {
     let mut trainer = trainer(epochs(1));
     let hook = Points::named("another.point");
     let seen = hook.seen.clone();
@@ -237,7 +237,7 @@ fn scopes_nest_and_patterns_select() {
 }
 
 #[test]
-fn a_panicking_forward_hook_is_contained_and_training_is_what_it_would_have_been() {
+fn a_panicking_forward_hook_is_contained_and_does_not_change_training() {
     let mut alone = Toy::default();
     trainer(epochs(1)).fit(&mut alone, &mut data(3, 1)).unwrap();
 

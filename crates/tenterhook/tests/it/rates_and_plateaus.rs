@@ -41,7 +41,7 @@ fn the_rate_of_a_step_is_the_one_that_its_update_used() {
         .add_hook(closure::on_step_end("check", move |cx| {
             assert_eq!(cx.metrics().get("lr/sgd"), Some(cx.lr));
             seen.push((cx.step, 0, cx.lr));
-            // What a hook changes shows at the next step.
+            // A changed learning rate takes effect at the next step.
             if cx.step == 2 { Decision::scale_lr(0.5) } else { Decision::CONTINUE }
         }))
         .unwrap();
@@ -51,7 +51,7 @@ fn the_rate_of_a_step_is_the_one_that_its_update_used() {
 }
 
 #[test]
-fn the_rate_of_an_epoch_is_the_one_it_begins_with() {
+fn the_rate_of_an_epoch_is_that_of_its_start() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), epochs(3));
     let options = LrMonitorOptions { frequency: LrFrequency::Epoch, ..LrMonitorOptions::default() };
@@ -64,12 +64,12 @@ fn the_rate_of_an_epoch_is_the_one_it_begins_with() {
 }
 
 #[test]
-fn a_plateau_is_said_once_and_logged_at_the_end_of_every_epoch() {
+fn a_plateau_is_reported_once_and_logged_at_the_end_of_every_epoch() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), epochs(5));
     let options = PlateauDetectorOptions { window: 3, ..PlateauDetectorOptions::default() };
     trainer.add_hook(PlateauDetector::new(options).unwrap()).unwrap();
-    // Without a learning rate nothing moves.
+    // With a learning rate of 0, the loss is constant.
     let report = trainer.fit(&mut Toy::default().with_lr(0.0), &mut data(2, 0)).unwrap();
     let flags: Vec<_> = metric_lines(root.path(), "plateau/train/loss")
         .into_iter()
@@ -152,7 +152,7 @@ fn a_resumed_run_ends_as_the_whole_one() {
 }
 
 #[test]
-fn those_that_only_watch_change_no_bit() {
+fn neutral_observers_change_no_bit() {
     let fit = |watched: bool| {
         let mut trainer = trainer(epochs(2));
         if watched {

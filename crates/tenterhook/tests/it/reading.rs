@@ -1,4 +1,4 @@
-//! Runs read back: whole ones, killed ones, damaged ones, and how one is named.
+//! Reading complete, killed and damaged runs, and finding runs by name.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use tenterhook::{Decision, Operand, Settings, closure};
 use crate::lab::{data, epochs};
 use crate::run_directory::{latest, recorded};
 
-/// A small training that was decided about, failed in a hook, toggled one, and saved checkpoints.
+/// A small training with a decision, a failing hook that is disabled, and checkpoints.
 fn trained(root: &Path) -> PathBuf {
     let mut trainer = recorded(root, Settings { log_every_n_steps: 2, seed: 5, ..epochs(2) });
     trainer.add_hook(closure::on_step_end("slower", |_| Decision::scale_lr(0.5))).unwrap();
@@ -23,7 +23,7 @@ fn trained(root: &Path) -> PathBuf {
     latest(root)
 }
 
-/// A run directory of this name, begun at this second, whose `run.json` also holds this.
+/// A run directory with this name and start, and with these fields in `run.json`.
 fn made(runs: &Path, name: &str, second: u32, more: &serde_json::Value) -> PathBuf {
     let mut record =
         json!({ "format": 1, "id": name, "created": format!("2026-01-01T00:00:{second:02}.000Z") });
@@ -98,7 +98,7 @@ fn any_prefix_of_a_runs_files_is_a_valid_run() {
 }
 
 #[test]
-fn what_is_not_finite_reads_back_and_a_broken_line_is_counted() {
+fn non_finite_values_are_read_back_and_a_broken_line_is_counted() {
     let root = tempfile::tempdir().unwrap();
     let directory = made(root.path(), "r", 1, &json!({ "metrics": { "x": "nan" } }));
     let lines = "{\"step\":1,\"metrics\":{\"x\":\"nan\",\"y\":2}}\nnonsense\n\n{\"step\":2,\"new\":0,\"metrics\":{\"x\":\"-inf\"}}";
@@ -136,7 +136,7 @@ fn missing_and_added_fields_are_tolerated_and_a_newer_format_is_refused() {
 }
 
 #[test]
-fn a_directory_lists_its_runs_oldest_first_and_keeps_the_damaged_apart() {
+fn a_directory_lists_its_runs_oldest_first_and_damaged_ones_separately() {
     let root = tempfile::tempdir().unwrap();
     for (name, second) in [("b", 1), ("a", 2), ("c", 0)] {
         made(root.path(), name, second, &json!({}));
@@ -197,7 +197,7 @@ fn a_run_is_named_by_id_part_of_an_id_path_or_age() {
 }
 
 #[test]
-fn what_latest_points_at_is_not_passed_over_for_another_run() {
+fn a_damaged_target_of_latest_is_not_replaced_by_another_run() {
     let root = tempfile::tempdir().unwrap();
     made(root.path(), "good", 1, &json!({}));
     made(root.path(), "bad-run-0001", 2, &json!({}));
@@ -228,7 +228,7 @@ fn what_latest_points_at_is_not_passed_over_for_another_run() {
 }
 
 #[test]
-fn a_part_of_a_name_that_a_damaged_run_has_too_is_not_enough() {
+fn a_part_of_a_name_that_also_matches_a_damaged_run_is_ambiguous() {
     let root = tempfile::tempdir().unwrap();
     made(root.path(), "0198-1", 1, &json!({}));
     std::fs::write(made(root.path(), "0198-2", 2, &json!({})).join("run.json"), "{").unwrap();

@@ -37,7 +37,7 @@ fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     all
 }
 
-/// A trainer of the run with this configuration, whose hooks note their calls.
+/// A trainer of the run with this configuration, whose hooks record their calls.
 fn recorded(root: &Path, config: Value, call_log: &CallLog, resume: bool) -> Trainer {
     let id = "the-run";
     let resume = resume.then(|| RunLock::acquire(root.join("runs").join(id)).unwrap());
@@ -96,7 +96,7 @@ fn a_refused_resume_calls_no_hook_and_reports_no_change_and_writes_nothing() {
         );
         assert_eq!(contents(root.path()), before, "{why}");
     };
-    // Each also changes a setting that does no harm, which an accepted resume reports.
+    // Each also changes a harmless setting, which an accepted resume would report.
     refused("the hooks are not those of the checkpoint", &|call_log| {
         resumed(config(2, 0), call_log, Some(Recorder::new("more", call_log)), known())
     });
@@ -124,7 +124,7 @@ fn a_refused_resume_calls_no_hook_and_reports_no_change_and_writes_nothing() {
 }
 
 #[test]
-fn what_a_hook_or_the_run_cannot_go_on_with_is_refused_before_any_hook_is_called() {
+fn a_checkpoint_that_cannot_be_resumed_is_refused_before_any_hook_is_called() {
     let root = tempfile::tempdir().unwrap();
     let known = || data(Some("one"), Some("two"));
     let run = root.path().join("runs/the-run");

@@ -1,4 +1,4 @@
-//! The runs of a verification touch nothing of the user's, and time passes in all of them alike.
+//! The runs of a verification do not touch the user's files, and have the same clock.
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ fn files_that_hooks_keep_elsewhere_are_not_touched() {
         let options = serde_json::json!({ "points": ["*"], "to": "safetensors", "dir": root.path().join("activations") });
         let options: ActivationStoreOptions = serde_json::from_value(options)?;
         trainer.add_hook(ActivationStore::from_options(options)?)?;
-        // It sees that the others do write, and where.
+        // This hook checks that the others write, and where.
         trainer.add_hook(closure::teardown("sees", |cx| {
             let below = cx.run.file(std::path::Path::new("/")).unwrap();
             let mut found = Vec::new();
@@ -58,7 +58,7 @@ fn a_limit_of_time_does_not_end_a_rehearsal() {
     assert_eq!((report.is_neutral(), report.steps), (true, 20), "{report}");
 }
 
-/// A clock by which every look takes a second: whoever looks more often is later.
+/// A clock that advances one second per read.
 #[derive(Default)]
 struct Looks(AtomicU64);
 
@@ -69,7 +69,7 @@ impl Clock for Looks {
 }
 
 #[test]
-fn a_controller_that_goes_by_time_does_so_at_the_same_step_in_all_runs() {
+fn a_time_based_controller_decides_at_the_same_step_in_all_runs() {
     let report = neutral::verify(20, || {
         let slow = closure::on_step_end("slow", |cx| {
             (0..10).for_each(|_| assert!(cx.elapsed() < Duration::MAX));

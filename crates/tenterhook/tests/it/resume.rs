@@ -19,7 +19,7 @@ use crate::lab::{Lab, LabData, LabStrategy, bits, data, epochs, trainer};
 
 const SUM: Key<f64> = Key::new("sum");
 
-/// Keeps what it saw and drew; logs it, and leaves it on the board.
+/// Keeps the values that it saw and drew, logs the latter, and puts their sum on the board.
 #[derive(Default)]
 struct Memory(Vec<f64>);
 
@@ -70,7 +70,7 @@ fn run(
     from: Option<&Path>,
 ) -> Ended {
     let call_log = CallLog::default();
-    // It stands still: what a run had taken before it was resumed is added to it.
+    // A fixed clock, because a resumed run adds its earlier time.
     let clock = FixedClock(Duration::ZERO);
     let mut trainer = trainer(settings.clone())
         .with_checkpoints_in(root)
@@ -104,13 +104,13 @@ fn every_epoch() -> CheckpointOptions {
     CheckpointOptions { save_top_k: Some(-1), ..CheckpointOptions::default() }
 }
 
-/// Resumes from this checkpoint of an uninterrupted run; everything must end up the same, the last
-/// checkpoint included, which holds the states of all hooks, the metrics, the board and the streams.
+/// Resumes from these checkpoints of an uninterrupted run. The results must be the same, including the last
+/// checkpoint, which holds the states of all hooks, the metrics, the board and the random streams.
 fn check(settings: &Settings, options: &CheckpointOptions, validate: u64, checkpoints: &[&str], last: &str) {
     let root = tempfile::tempdir().unwrap();
     let whole = run(settings, options, validate, root.path(), None);
     for checkpoint in checkpoints {
-        // What the run saved after this checkpoint is there, too, as when it was killed later.
+        // The directory also has the later checkpoints, as if the run was killed later.
         let elsewhere = tempfile::tempdir().unwrap();
         copy(root.path(), elsewhere.path());
         let from = elsewhere.path().join(checkpoint);
@@ -119,7 +119,7 @@ fn check(settings: &Settings, options: &CheckpointOptions, validate: u64, checkp
         assert_eq!(resumed.report.metrics, whole.report.metrics, "{checkpoint}");
         assert_eq!(resumed.report.progress, whole.report.progress, "{checkpoint}");
         for file in ["state.json", "weights.safetensors", "optimizer.safetensors"] {
-            // Saves are counted on from what is there.
+            // The numbers of saves continue after those in the directory.
             let is_number = |line: &&[u8]| line.starts_with(b"  \"number\":");
             let bytes = |root: &Path| {
                 let bytes = std::fs::read(root.join(last).join(file)).unwrap();

@@ -102,7 +102,7 @@ fn journal(root: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Two lines, a checkpoint, two lines, and no end; the positions of the checkpoint.
+/// A killed run with two lines, a checkpoint, and two more lines; returns the positions of the checkpoint.
 fn killed(root: &Path) -> (PathBuf, Vec<FilePosition>) {
     let mut recorder = RunDirectory::new(planned(root, false));
     begin(&mut recorder, 0, None, &[]).unwrap();
@@ -120,7 +120,7 @@ fn killed(root: &Path) -> (PathBuf, Vec<FilePosition>) {
 }
 
 #[test]
-fn a_run_that_is_to_be_tested_is_under_way_until_it_is() {
+fn a_run_with_a_test_is_running_until_the_test_has_ended() {
     let stopped = Outcome::Stopped { by: "stop".into(), reason: "enough".into() };
     let interrupted = Outcome::Interrupted { signal: "SIGTERM".into() };
     let failed = Outcome::Failed { error: "no data".into() };
@@ -128,7 +128,7 @@ fn a_run_that_is_to_be_tested_is_under_way_until_it_is() {
         (Some(Outcome::default()), "stopped", false),
         (Some(interrupted), "interrupted", true),
         (Some(failed), "failed", true),
-        // It did not begin, but nobody killed the process.
+        // The test did not begin, but the process was not killed.
         (None, "failed", true),
     ];
     for (tested, status, untested) in cases {
@@ -151,7 +151,7 @@ fn a_run_that_is_to_be_tested_is_under_way_until_it_is() {
 }
 
 #[test]
-fn what_interrupts_training_ends_a_run_that_was_to_be_tested() {
+fn an_interrupted_training_ends_a_run_without_its_test() {
     let root = tempfile::tempdir().unwrap();
     let plan = RunDirectoryPlan { then_test: true, ..planned(root.path(), false) };
     let mut recorder = RunDirectory::new(plan);
@@ -191,7 +191,7 @@ fn histograms() -> tenterhook::run::HistogramLine<'static> {
 }
 
 #[test]
-fn a_resumed_run_cuts_its_files_back_and_never_its_journal() {
+fn a_resumed_run_truncates_its_files_but_not_its_journal() {
     let root = tempfile::tempdir().unwrap();
     let (checkpoint, file_positions) = killed(root.path());
     let file = |name: &str| directory(root.path()).join(name);
@@ -214,7 +214,7 @@ fn a_resumed_run_cuts_its_files_back_and_never_its_journal() {
 }
 
 #[test]
-fn without_a_checkpoint_everything_but_the_journal_begins_anew() {
+fn without_a_checkpoint_all_files_except_the_journal_are_emptied() {
     let root = tempfile::tempdir().unwrap();
     let (_, file_positions) = killed(root.path());
     let told = journal(root.path()).len();
@@ -300,7 +300,7 @@ fn the_checkpoint_of_another_run_is_refused_and_nothing_is_cut() {
     assert_eq!(steps(root.path()), [1, 2, 3, 4]);
     assert_eq!(run_json(&directory(root.path()))["parts"].as_array().unwrap().len(), 1);
     drop(recorder);
-    // One that the run itself has put elsewhere is its own.
+    // A checkpoint that the run itself has saved elsewhere belongs to it.
     let mut recorder = RunDirectory::new(planned(root.path(), true));
     begin(&mut recorder, 0, None, &[]).unwrap();
     log(&mut recorder, 1);
@@ -364,7 +364,7 @@ fn one_trainer_at_a_time_writes_to_a_run() {
 }
 
 #[test]
-fn the_next_training_of_a_trainer_lets_go_of_the_run_before() {
+fn the_next_training_of_a_trainer_releases_the_previous_run() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), epochs(1));
     trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap();

@@ -1,4 +1,4 @@
-//! Hooks that come, go and change while training runs.
+//! Hooks that are added, removed, enabled and disabled during training.
 
 use tenterhook::toy::Toy;
 use tenterhook::{
@@ -9,7 +9,7 @@ use tenterhook::{
 use crate::call_log::{CallLog, Recorder, SharedVec};
 use crate::lab::{bits, data, epochs, trainer};
 
-/// A controller that does this at the end of one step.
+/// Adds a controller that does this at the end of one step.
 fn at_step(trainer: &mut Trainer, step: u64, act: impl Fn(&StepEnd<'_>) + Send + 'static) {
     trainer
         .add_hook(closure::on_step_end(format!("at_{step}"), move |cx| {
@@ -64,7 +64,7 @@ fn a_hook_that_is_disabled_still_gets_that_event_and_keeps_its_state() {
 }
 
 #[test]
-fn a_disabled_hook_is_asked_for_its_state_all_the_same() {
+fn the_state_of_a_disabled_hook_is_saved() {
     let directory = tempfile::tempdir().unwrap();
     let mut trainer = trainer(epochs(1)).with_checkpoints_in(directory.path());
     at_step(&mut trainer, 2, |cx| cx.hooks().disable("counting"));
@@ -198,7 +198,7 @@ fn an_observer_cannot_change_training_through_another_hook() {
 }
 
 #[test]
-fn hooks_are_listed_as_they_stand() {
+fn hooks_are_listed_with_their_current_status() {
     let mut trainer = trainer(epochs(1));
     trainer.add_hook(Recorder::new("b", &CallLog::default()).with_tier(Tier::Monitor)).unwrap();
     let how = Registration { name: Some("a".into()), disabled: true, ..Registration::default() };

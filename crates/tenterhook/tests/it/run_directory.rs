@@ -1,4 +1,4 @@
-//! The run directory: when it is made, what it says, and what cannot be written.
+//! The run directory: its creation, its files, and write errors.
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ pub fn run_json(directory: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(directory.join("run.json")).unwrap()).unwrap()
 }
 
-/// The directory, where `latest` points.
+/// The run directory that `latest` links to.
 pub fn latest(root: &Path) -> PathBuf {
     let runs = root.join("runs");
     runs.join(std::fs::read_link(runs.join("latest")).unwrap())
@@ -120,7 +120,7 @@ fn run_json_says_what_the_run_was_and_how_it_ended() {
 }
 
 #[test]
-fn the_hash_of_a_configuration_is_the_one_that_its_maker_gives() {
+fn the_hash_of_a_configuration_is_that_of_the_plan() {
     let root = tempfile::tempdir().unwrap();
     let plan = RunDirectoryPlan { config_hash: Some("blake3:00ff".into()), ..plan(root.path()) };
     let mut trainer = trainer(epochs(1)).with_run_directory(plan);
@@ -159,7 +159,7 @@ fn a_latest_that_cannot_be_replaced_is_reported_and_the_run_continues() {
 }
 
 #[test]
-fn a_stop_and_a_failure_stand_in_run_json() {
+fn a_stop_and_a_failure_are_recorded_in_run_json() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), epochs(2));
     trainer.add_hook(closure::on_step_end("stop", |_| Decision::stop("enough"))).unwrap();
@@ -184,7 +184,7 @@ fn a_stop_and_a_failure_stand_in_run_json() {
 }
 
 #[test]
-fn nothing_is_made_before_everything_was_accepted() {
+fn nothing_is_created_before_all_checks() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), epochs(1));
     trainer.add_hook(closure::on_step_end("reader", |_| ()).reads("val/los")).unwrap();
@@ -198,7 +198,7 @@ fn nothing_is_made_before_everything_was_accepted() {
 }
 
 #[test]
-fn an_evaluation_has_a_directory_when_it_is_asked_for() {
+fn an_evaluation_has_a_directory_if_configured() {
     let root = tempfile::tempdir().unwrap();
     let plan = RunDirectoryPlan { for_evaluations: true, ..plan(root.path()) };
     let mut trainer = trainer(epochs(1)).with_run_directory(plan);
@@ -212,7 +212,7 @@ fn an_evaluation_has_a_directory_when_it_is_asked_for() {
 }
 
 #[test]
-fn a_second_training_is_a_run_of_its_own_and_latest_points_at_it() {
+fn a_second_training_is_a_separate_run_and_latest_points_at_it() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), epochs(1));
     trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
@@ -239,7 +239,7 @@ fn a_directory_that_cannot_be_made_ends_the_run_before_its_first_step() {
     assert_eq!(report.progress.step, 0);
 }
 
-/// Writes nothing, and says so every time.
+/// A recorder that always fails.
 struct FullDisk;
 
 impl Recorder for FullDisk {
@@ -271,7 +271,7 @@ fn a_write_error_is_reported_once_and_fails_the_call_at_its_end() {
         .fit(&mut toy, &mut data(4, 1))
         .unwrap_err();
     let RunError::Failed { failure, later, report } = error else { panic!("{error}") };
-    let why = "what the run should leave is not on the disk: the disk is full; 7 lines of metrics and events are \
+    let why = "results of the run could not be written: the disk is full; 7 lines of metrics and events are \
                lost (the disk is full)";
     assert!(failure.to_string().contains(why) && later.is_empty(), "{failure}");
     assert!(matches!(report.outcome, Outcome::Failed { .. }), "{:?}", report.outcome);
@@ -284,7 +284,7 @@ fn a_write_error_is_reported_once_and_fails_the_call_at_its_end() {
 }
 
 #[test]
-fn a_run_that_is_written_down_computes_the_same_as_one_that_is_not() {
+fn a_recorded_run_computes_the_same_as_an_unrecorded_one() {
     let root = tempfile::tempdir().unwrap();
     let (mut written, mut not) = (Toy::default(), Toy::default());
     recorded(root.path(), epochs(3)).fit(&mut written, &mut data(4, 2)).unwrap();
@@ -292,7 +292,7 @@ fn a_run_that_is_written_down_computes_the_same_as_one_that_is_not() {
     assert_eq!(bits(&written), bits(&not));
 }
 
-/// The introductions that a plain trainer tells in one training.
+/// The id of the run, and the headers that a plain trainer reports in one training.
 fn introductions(make: impl Fn(Trainer) -> Trainer, settings: Settings) -> (String, Vec<String>) {
     let (sender, told) = std::sync::mpsc::channel();
     let mut trainer = make(Trainer::new(settings).unwrap()).with_notices(move |notice| {
@@ -308,7 +308,7 @@ fn introductions(make: impl Fn(Trainer) -> Trainer, settings: Settings) -> (Stri
 }
 
 #[test]
-fn a_plain_trainer_says_which_run_it_is_unless_that_is_turned_off() {
+fn a_plain_trainer_prints_the_header_of_the_run_unless_disabled() {
     let (id, told) = introductions(|trainer| trainer, epochs(1));
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].starts_with(&format!("run {id}\n  commit ")), "{}", told[0]);

@@ -73,7 +73,7 @@ fn values_that_hooks_and_module_log_in_one_event_share_a_line() {
         line(1, 0, "train", &batch),
         line(1, 0, "validate", &["judged", "val/loss"]),
         line(1, 0, "train", &["by_module_at_epoch_end", "train/loss"]),
-        // After the last epoch the next one would be number 1.
+        // After the last epoch, the number is that of the next one.
         line(1, 1, "train", &["at_the_end"]),
     ];
     assert_eq!(metrics(root.path()), expected);
@@ -146,7 +146,7 @@ fn events(root: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn everything_that_happens_besides_numbers_is_an_event() {
+fn everything_except_metrics_is_an_event() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), epochs(1));
     trainer
@@ -201,7 +201,7 @@ fn everything_that_happens_besides_numbers_is_an_event() {
 }
 
 #[test]
-fn a_checkpoint_that_makes_way_is_an_event() {
+fn a_removed_checkpoint_is_an_event() {
     let root = tempfile::tempdir().unwrap();
     let mut trainer = recorded(root.path(), epochs(2));
     trainer.add_hook(Checkpoint::new(CheckpointOptions::default()).unwrap()).unwrap();

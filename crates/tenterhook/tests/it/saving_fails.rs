@@ -24,7 +24,7 @@ fn saving(options: CheckpointOptions) -> Checkpoint {
     Checkpoint::new(options).expect("options that fit")
 }
 
-/// Puts a file in the place of the directory, so that even root cannot write there.
+/// Replaces the directory by a file, so that even root cannot write there.
 fn block(root: &Path) {
     fs::rename(root, root.with_extension("away")).unwrap();
     fs::write(root, "").unwrap();
@@ -35,7 +35,7 @@ fn unblock(root: &Path) {
     fs::rename(root.with_extension("away"), root).unwrap();
 }
 
-/// Three epochs of two steps; what the second saves cannot be written. What there was in between is returned, too.
+/// Three epochs of two steps, where the save of the second fails. Also returns the checkpoints between the epochs.
 fn second_fails(root: &Path, settings: Settings) -> (Result<Report, RunError>, Vec<Vec<String>>) {
     let mut trainer = trainer(settings).with_checkpoints_in(root);
     let (place, seen) = (root.to_owned(), SharedVec::new());
@@ -74,7 +74,7 @@ fn with_warn_a_failed_save_is_a_notice_and_older_checkpoints_stay_until_a_later_
 }
 
 #[test]
-fn with_stop_the_run_fails_and_the_older_one_is_whole() {
+fn with_stop_the_run_fails_and_the_older_checkpoint_is_whole() {
     let (_above, root) = root();
     let (fitted, _) = second_fails(&root, epochs(3));
     let error = fitted.unwrap_err().to_string();
@@ -110,7 +110,7 @@ fn a_worse_one_does_not_replace_the_best_because_a_better_one_could_not_be_writt
 }
 
 #[test]
-fn of_several_saves_that_fail_the_first_ends_the_run_and_the_others_are_listed() {
+fn the_first_of_several_failed_saves_ends_the_run_and_the_others_are_listed() {
     let (_above, root) = root();
     let settings = Settings { background_saves: true, ..epochs(1) };
     let mut trainer = trainer(settings).with_checkpoints_in(&root);
@@ -162,7 +162,7 @@ fn removals_and_links_that_a_kill_prevented_are_finished_by_the_resume() {
     trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();
     drop(trainer);
     assert_eq!(names(&checkpoints), ["epoch=2-step=6"]);
-    // As if it had been killed right after the rename.
+    // As if the process had been killed right after the rename.
     copy(&root.path().join("kept"), &checkpoints.join("epoch=1-step=4"));
     fs::remove_file(checkpoints.join("latest")).unwrap();
     std::os::unix::fs::symlink("epoch=1-step=4", checkpoints.join("latest")).unwrap();
@@ -175,7 +175,7 @@ fn removals_and_links_that_a_kill_prevented_are_finished_by_the_resume() {
 }
 
 #[test]
-fn a_resumed_run_that_fails_before_it_has_come_to_where_it_was_saves_nothing() {
+fn a_resumed_run_that_fails_before_its_resume_point_saves_nothing() {
     let root = tempfile::tempdir().unwrap();
     let checkpoints = root.path().join("runs/the-run/checkpoints");
     let mut trainer = run(root.path(), false);
@@ -215,7 +215,7 @@ fn a_resumed_run_that_fails_before_it_has_come_to_where_it_was_saves_nothing() {
 }
 
 #[test]
-fn a_panic_on_the_thread_that_writes_is_a_save_that_failed_and_has_the_way_to_it() {
+fn a_panic_on_the_writing_thread_is_a_failed_save_with_a_backtrace() {
     for background_saves in [false, true] {
         let (_above, root) = root();
         let settings = Settings { background_saves, debug: true, ..epochs(1) };

@@ -1,5 +1,5 @@
-//! A second engine, with plain vectors, on public items alone: what an engine must write, and that groups, schedules,
-//! clipping, accumulation, configuration and resume work under it.
+//! A second engine with plain vectors, built on public items only. It shows what an engine implements, and
+//! tests groups, schedules, clipping, accumulation, configuration and resume with it.
 
 // Settings are 64-bit, the engine's numbers 32-bit.
 #![allow(clippy::cast_possible_truncation)]
@@ -299,7 +299,7 @@ fn train(sets: &[&str], registry: &Registry, root: &Path, from: Option<&str>) ->
 
 const LAST: &str = "epoch=1-step=8";
 
-/// The same as plain loops.
+/// The same training as a plain loop.
 fn by_hand() -> NamedTensors {
     let (mut params, mut gradients) = (start(), start());
     let rules = [0.01, 0.0].map(|weight_decay| Rule::Descent { momentum: 0.9, weight_decay });
@@ -380,7 +380,7 @@ fn gradients_are_saved_and_loaded_by_name() {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct Signs {
-    /// Gradients below this move nothing.
+    /// Smallest gradient that changes a parameter.
     threshold: f32,
 }
 

@@ -10,7 +10,7 @@ use crate::line::{Batches, Line, Points, first, points, second, third};
 
 type Say = fn() -> Decision;
 
-/// Says one thing at one event of one batch.
+/// Adds a hook with this decision at one event of one batch.
 fn say(trainer: &mut Trainer, event: &str, batch: u64, decision: Say) {
     let at = move |progress: &Progress| {
         if progress.batches == batch { decision() } else { Decision::CONTINUE }

@@ -1,4 +1,4 @@
-//! `Event::sources` is the order in which every event really reaches hooks, module, strategy and data.
+//! `Event::receivers` is the order in which every event actually reaches hooks, module, strategy and data.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ fn recorded(call_log: &CallLog, checkpoints: &Path) -> (Trainer, Lab, LabData) {
 
 type Run = fn(Trainer, Lab, LabData, &Path);
 
-/// All four entries, a resumed run and one that fails.
+/// The calls of all four entry points, of a resumed run and of one that fails.
 fn traces() -> Vec<(&'static str, CallLog)> {
     let checkpoints = tempfile::tempdir().unwrap();
     let runs: [(&'static str, Run); 7] = [

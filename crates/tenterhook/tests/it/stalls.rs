@@ -1,5 +1,5 @@
-//! Loaders that keep training waiting are named while it waits. The notice itself lets them go on, so no test waits
-//! longer than it must.
+//! Loaders that stall training are reported while it waits. The notice unblocks the loader, so no test waits
+//! longer than necessary.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -13,10 +13,10 @@ use crate::call_log::SharedVec;
 use crate::lab::epochs;
 use crate::run_directory::{latest, plan};
 
-/// Far longer than anybody waits here, so that a test ends when the notice never comes.
+/// A limit far above the usual wait, so that a test ends if the notice never arrives.
 const NEVER: Duration = Duration::from_mins(1);
 
-/// What holds a batch back until somebody lets it go.
+/// Blocks a batch until the other end sends.
 #[derive(Clone)]
 struct Gate(Arc<Mutex<Receiver<()>>>);
 
@@ -36,7 +36,7 @@ fn batch() -> ToyBatch {
     ToyBatch::of(vec![([0.1, 0.2], 0.3)])
 }
 
-/// Blocks the thread that asks for its second batch, or the one that begins with it.
+/// A loader that blocks at its second batch or, with `at_once`, when it seeks.
 struct Blocking {
     name: &'static str,
     next: u64,
@@ -70,7 +70,7 @@ impl Loader<ToyBatch> for Blocking {
     }
 }
 
-/// Samples of which the second does not come.
+/// Samples of which the second is blocked.
 struct Slow(Gate);
 
 impl Dataset for Slow {
@@ -89,7 +89,7 @@ fn other(name: &'static str) -> Batches<ToyBatch> {
 
 type Told = (String, bool);
 
-/// Trains on this data until it was told so often that training waits; what was told.
+/// The stall notices of a training on this data, which unblocks after the n-th notice.
 fn told_of(
     data: impl FnOnce(Gate) -> DataLoaders<ToyBatch>,
     times: usize,
@@ -125,7 +125,7 @@ fn expected(loader: &str, times: usize) -> Vec<Told> {
 }
 
 #[test]
-fn a_loader_that_blocks_training_is_named_while_it_does_and_again_when_that_has_doubled() {
+fn a_loader_that_blocks_training_is_reported_and_again_when_the_wait_has_doubled() {
     let blocking = |gate: Gate| {
         let data = DataLoaders::new().train(other("quick"));
         data.make(Split::Train, move || Ok(Blocking::new("blocking", &gate)))

@@ -1,4 +1,4 @@
-//! What is true at `on_step_end`, and around it.
+//! The guarantees at `on_step_end`.
 
 use tenterhook::module::{Interval, SchedulerPlan};
 use tenterhook::toy::Toy;

@@ -29,7 +29,7 @@ fn noise(options: GradientNoiseOptions) -> AnyHook {
     GradientNoise::new(options).unwrap().into()
 }
 
-/// Two epochs of four steps with these hooks, to the bit.
+/// The bits of the weights after two epochs of four steps with these hooks.
 fn fitted(toy: Toy, hooks: impl IntoIterator<Item = AnyHook>) -> Vec<u32> {
     let mut trainer = trainer(epochs(2));
     for hook in hooks {
@@ -41,7 +41,7 @@ fn fitted(toy: Toy, hooks: impl IntoIterator<Item = AnyHook>) -> Vec<u32> {
 }
 
 #[test]
-fn what_the_optimizer_uses_is_what_was_left() {
+fn the_optimizer_uses_the_changed_gradients() {
     for optimizers in [1, 2] {
         let toy = || Toy::new(optimizers);
         assert_eq!(fitted(toy(), [scale(0.5)]), fitted(toy().with_lr(0.05), []), "half of every gradient");
@@ -53,7 +53,7 @@ fn what_the_optimizer_uses_is_what_was_left() {
 }
 
 #[test]
-fn clipped_gradients_are_small_when_the_trainer_comes_to_clip_them_itself() {
+fn gradients_are_clipped_by_hooks_before_the_trainer_clips_them() {
     let by_value = ClipByValue::new(ClipByValueOptions::of(0.05)).unwrap();
     for (hook, limit) in [(clip(0.1), 0.1), (by_value.into(), 0.05 * 3.0_f64.sqrt())] {
         let mut trainer = trainer(epochs(2));
@@ -85,7 +85,7 @@ fn hooks_change_gradients_in_the_order_in_which_they_were_registered() {
         trainer.fit(&mut toy, &mut data(4, 0)).unwrap();
         toy.param("weight").iter().chain(toy.param("bias")).map(|value| value * value).sum::<f32>().sqrt()
     };
-    // It begins at zero, and a step is a tenth of the gradient.
+    // The weight starts at zero, and a step is a tenth of the gradient.
     assert!((moved([scale(4.0), clip(0.1)]) - 0.01).abs() < 1e-6);
     assert!((moved([clip(0.1), scale(4.0)]) - 0.04).abs() < 1e-6);
 }
@@ -112,7 +112,8 @@ fn frozen_parameters_stay_to_the_bit_from_the_first_to_the_last_of_the_steps() {
     }
 }
 
-/// Three epochs of four steps with noise, from the beginning or from a checkpoint.
+/// The bits of the weights after three epochs of four steps with noise, from the beginning or from a
+/// checkpoint.
 fn noisy(root: &Path, from: Option<&Path>, others: bool) -> Vec<u32> {
     let mut trainer = trainer(epochs(3)).with_checkpoints_in(root);
     if let Some(from) = from {
@@ -139,7 +140,7 @@ fn noisy(root: &Path, from: Option<&Path>, others: bool) -> Vec<u32> {
 }
 
 #[test]
-fn noise_goes_on_after_a_resume_as_without_an_interruption() {
+fn noise_after_a_resume_is_the_same_as_without_an_interruption() {
     let root = tempfile::tempdir().unwrap();
     let whole = noisy(root.path(), None, false);
     for checkpoint in ["epoch=0-step=1", "epoch=1-step=6", "epoch=2-step=11"] {
@@ -173,7 +174,7 @@ impl Ran {
     }
 }
 
-/// Trains the toy for four steps, as a configuration with these hooks says.
+/// Trains the toy for four steps by a configuration with these hooks.
 fn configured(optimizers: usize, hooks: &str) -> Ran {
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("train.toml");
@@ -238,7 +239,7 @@ fn a_gate_lets_an_update_hook_work_in_some_steps_only() {
 }
 
 #[test]
-fn a_hook_that_fails_its_check_leaves_the_gradients_and_training_goes_on_as_the_policy_says() {
+fn a_hook_that_fails_its_check_keeps_the_gradients_and_follows_its_policy() {
     let plain = configured(1, "");
     let spoilt = "[[hooks]]\nuse = \"gradient_noise\"\nstd = 1e300\ncheck_finite = true\non_error = \"warn\"";
     let ran = configured(1, spoilt);
@@ -264,7 +265,7 @@ fn identity_changes_nothing_beside_others() {
 }
 
 #[test]
-fn a_pattern_that_matches_no_parameter_of_any_optimizer_is_said_once() {
+fn a_pattern_that_matches_no_parameter_of_any_optimizer_is_reported_once() {
     for optimizers in [1, 2] {
         let hook = |params: &str| format!("[[hooks]]\nuse = \"scale\"\nfactor = 0.5\nparams = [{params}]");
         let ran = configured(optimizers, &hook("\"weight\", \"bais\""));

@@ -1,4 +1,4 @@
-//! Update hooks change what the optimizer uses.
+//! Update hooks change the gradients that the optimizer uses.
 
 use tenterhook::toy::Toy;
 use tenterhook::{
@@ -74,7 +74,7 @@ fn trace_updates_without_a_run_directory_is_reported_once() {
 }
 
 #[test]
-fn a_condition_on_the_loss_is_asked_at_every_step_however_rarely_it_is_logged() {
+fn a_condition_on_the_loss_is_evaluated_at_every_step_however_rarely_it_is_logged() {
     for condition in ["loss < 1e9", "train/loss < 1e9"] {
         let hook = Scaled::by(0.5);
         let seen = hook.seen.clone();
@@ -137,7 +137,7 @@ impl UpdateHook for Noting {
     }
 }
 
-/// What happens around the updates, in order.
+/// The calls around the updates, in order.
 fn around_updates(call_log: &CallLog) -> Vec<&'static str> {
     let of_interest = |place: &&str| {
         let shown = ["on_after_backward", "on_before_optimizer_step", "on_gradient_clip", "clip_gradients"];
@@ -208,7 +208,7 @@ fn a_module_that_steps_its_optimizers_itself_has_them_too() {
     assert_eq!(seen.unwrap(), [(1, 0), (1, 1)], "of the optimizer that stepped");
 }
 
-/// Spoils the gradients and panics.
+/// Sets the gradients to NaN and panics.
 struct Panicking;
 
 #[hook]
@@ -235,7 +235,7 @@ fn a_panicking_update_hook_leaves_the_gradients_as_they_were() {
 }
 
 #[test]
-fn several_of_them_work_on_what_the_last_one_left() {
+fn several_update_hooks_each_change_the_result_of_the_previous_one() {
     let learned = |hooks: [(&str, f32); 2]| {
         let mut trainer = trainer(epochs(1));
         for (name, by) in hooks {

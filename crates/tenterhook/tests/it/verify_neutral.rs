@@ -1,4 +1,4 @@
-//! Observers that reach past the interface are caught and named; all others are found neutral.
+//! Observers that bypass the interface are detected and named; all others are reported as neutral.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use tenterhook::{
 use crate::call_log::CallLog;
 use crate::lab::{Lab, data, epochs, trainer};
 
-/// The generator of an engine: one for all, seeded before each step, as flex has it.
+/// The random generator of an engine: global, and seeded before each step, as in `burn-flex`.
 #[derive(Clone, Default)]
 pub(crate) struct Engine(Arc<AtomicU64>);
 
@@ -46,7 +46,7 @@ pub(crate) fn lab(engine: &Engine) -> Lab {
 
 pub(crate) type Hooks = fn(&Engine) -> Vec<AnyHook>;
 
-/// Ten epochs of four steps under these hooks.
+/// A training with four steps per epoch and these hooks.
 pub(crate) fn training(settings: &Settings, hooks: Hooks) -> Result<(Trainer, Lab, ToyData), BoxError> {
     let engine = Engine::default();
     let trainer = trainer(settings.clone()).with_hooks(hooks(&engine))?;
@@ -111,14 +111,14 @@ fn an_observer_that_draws_from_the_engine_is_named_with_step_and_parameter() {
 }
 
 #[test]
-fn the_guilty_one_is_found_among_innocent_ones() {
+fn the_non_neutral_observer_is_found_among_neutral_ones() {
     let report =
         tested(10, |engine| vec![innocent("a"), intruder("spy", engine, 3), innocent("b"), innocent("c")]);
     assert_eq!(causes(&report), [["spy"]]);
 }
 
 #[test]
-fn two_that_are_guilty_only_together_are_named_together() {
+fn two_observers_that_change_training_only_together_are_named_together() {
     let report = tested(10, |engine| {
         let (engine, primed) = (engine.clone(), Arc::new(AtomicU64::new(0)));
         let prime = Arc::clone(&primed);
@@ -135,12 +135,12 @@ fn two_that_are_guilty_only_together_are_named_together() {
 }
 
 #[test]
-fn a_program_that_does_not_do_the_same_twice_is_not_blamed_on_a_hook() {
+fn a_nondeterministic_program_is_not_attributed_to_a_hook() {
     let runs = AtomicU64::new(0);
     let report = neutral::verify(10, || {
         let run = runs.fetch_add(1, Ordering::Relaxed);
         let lab = Lab::new(Toy::default(), &CallLog::default()).with_step(move |lab, batch, cx| {
-            // From the third step on, every run goes its own way.
+            // From the third step on, every run is different.
             let odd = if cx.progress().step >= 2 { run as f32 } else { 0.0 };
             let batch = if odd > 0.0 { &ToyBatch::of(vec![([odd, 1.0], 1.0)]) } else { batch };
             Ok(StepOutput::Loss(lab.toy.loss(batch)))
@@ -179,7 +179,7 @@ fn different_weights_at_the_beginning_are_a_difference_at_step_0() {
 #[test]
 fn a_run_that_ends_earlier_because_of_an_observer_differs() {
     let make = || {
-        // The observer reaches a controller by a way that nobody declares.
+        // The observer influences a controller by an undeclared path.
         let flag = Arc::new(AtomicU64::new(0));
         let raise = Arc::clone(&flag);
         let raises = closure::on_step_end("raises", move |cx| raise.store(cx.step, Ordering::Relaxed));
@@ -187,7 +187,7 @@ fn a_run_that_ends_earlier_because_of_an_observer_differs() {
             let told = flag.load(Ordering::Relaxed) >= 5;
             if told { Decision::stop("it was told to") } else { Decision::CONTINUE }
         });
-        // What it reads is missing in the runs without the other, and the plan must not refuse those.
+        // The runs without `raises` lack the value that `reads` reads, and the plan must not refuse them.
         let reads = closure::on_step_end("reads", |_| ()).reads("raised");
         let hooks: [AnyHook; 3] = [reads.into(), raises.writes("raised").into(), stops.into()];
         Ok((trainer(epochs(10)).with_hooks(hooks)?, Toy::default(), data(4, 1)))
@@ -200,7 +200,7 @@ fn a_run_that_ends_earlier_because_of_an_observer_differs() {
 }
 
 #[test]
-fn an_observer_that_a_controller_reads_from_is_not_tested_and_stays() {
+fn an_observer_that_a_controller_reads_from_is_in_all_runs_and_not_tested() {
     let report = tested(8, |_| {
         let norms = closure::on_after_backward("norms", |cx| cx.log("norm", cx.gradients.norm()));
         let smooth = closure::on_step_end("smooth", |cx| cx.log("smooth", cx.metrics().get("norm").unwrap()));
@@ -223,7 +223,7 @@ fn an_observer_that_a_controller_reads_from_is_not_tested_and_stays() {
     assert_eq!(spared, [("smooth", &read_by("halves", "smooth")), ("norms", &read_by("smooth", "norm"))]);
 }
 
-/// Makes gradients smaller by what an observer has logged.
+/// Scales gradients by a metric that an observer has logged.
 struct Damps;
 
 #[hook]
@@ -239,7 +239,7 @@ impl UpdateHook for Damps {
 }
 
 #[test]
-fn an_observer_that_an_update_hook_reads_from_is_not_tested_and_stays() {
+fn an_observer_that_an_update_hook_reads_from_is_in_all_runs_and_not_tested() {
     let report = neutral::verify(8, || {
         let norms = closure::on_after_backward("norms", |cx| cx.log("norm", cx.gradients.norm()));
         let hooks: [AnyHook; 2] = [norms.writes("norm").into(), innocent("a")];
@@ -340,7 +340,7 @@ fn innocent_every(name: &'static str, cadence: &str) -> AnyHook {
 }
 
 #[test]
-fn a_training_that_is_shorter_than_asked_for_is_compared_whole() {
+fn a_training_that_is_shorter_than_requested_is_compared_completely() {
     let report = neutral::verify(1000, || training(&epochs(2), |_| vec![innocent("a")])).unwrap();
     assert!(report.is_neutral(), "{report}");
     assert_eq!(report.steps, 8);
@@ -369,7 +369,7 @@ fn a_resumed_training_is_tested_from_the_checkpoint_on() {
 }
 
 #[test]
-fn what_hooks_write_is_gone_afterwards() {
+fn files_that_hooks_write_are_removed_afterwards() {
     let seen: Arc<Mutex<Vec<PathBuf>>> = Arc::default();
     let writing = Arc::clone(&seen);
     let report = neutral::verify(5, || {
@@ -434,7 +434,7 @@ fn it_can_be_interrupted() {
 }
 
 #[test]
-fn what_is_read_is_seen_through_patterns_and_conditions() {
+fn reads_are_detected_through_patterns_and_conditions() {
     let norms = HookSpec::observer("x").writes("grad_norm/*");
     assert_eq!(
         HookSpec::observer("x").gated_by("grad_norm/total").reads_from(&norms),

@@ -1,5 +1,5 @@
-//! A hook that saves weights alone removes checkpoints after the one that a run is resumed from. Its state stays that of
-//! a run that was not touched.
+//! A hook that saves only weights removes checkpoints after the one that a run resumes from. Its state must
+//! be that of an uninterrupted run.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,8 +25,8 @@ impl Observer for Score {
     }
 }
 
-/// Twelve steps. A hook keeps the weights of the best two steps, another saves everything at every step; in one run each
-/// score is better than the last, in the other they rise and fall.
+/// A trainer for twelve steps with these scores. One hook keeps the weights of the best two steps, another
+/// saves a full checkpoint at every step.
 fn saving(plan: RunDirectoryPlan, scores: [f64; 12], dies: &Arc<AtomicBool>) -> Trainer {
     let mut trainer = trainer(epochs(1)).with_run_directory(plan);
     trainer.add_hook(Score(scores)).unwrap();
@@ -100,7 +100,7 @@ fn the_state_of_a_resumed_run_does_not_depend_on_what_it_recorded_before_it_was_
         let killed = trained(other.path(), scores, true);
         let events = std::fs::read_to_string(killed.join("events.jsonl")).unwrap();
         let lines: Vec<_> = events.split_inclusive('\n').collect();
-        // The process may have been killed before it recorded the last save and what it removed.
+        // The process may have been killed before it recorded the last save and the removals.
         let saved = lines.iter().position(|line| line.contains("weights-step=7")).expect("it was saved");
         assert!(lines[saved..].iter().any(|line| line.contains("removed")), "{events}");
         for recorded in saved..=lines.len() {

@@ -81,7 +81,7 @@ mod tests {
         let names = |count: usize| (0..count).map(|index| format!("p{index}")).collect::<Vec<_>>();
         let mut report = LoadReport::default();
         (report.loaded, report.missing) = (names(2), names(11));
-        report.unfit = vec!["`head` has the shape [3], the model's [5]".into()];
+        report.unfit = vec!["`head` has the shape [3] instead of [5]".into()];
         let initialized = Initialized { path: "a/b".into(), report };
         let lines = initialized.to_text();
         assert_eq!(lines[0], "loaded 2 of 14 parameters from a/b");
@@ -90,7 +90,7 @@ mod tests {
             "{}",
             lines[1]
         );
-        assert!(lines[2].ends_with("as usual: `head` has the shape [3], the model's [5]"), "{}", lines[2]);
+        assert!(lines[2].ends_with("as usual: `head` has the shape [3] instead of [5]"), "{}", lines[2]);
         assert_eq!(lines.len(), 3);
     }
 }

@@ -1,4 +1,4 @@
-//! Removing what a killed process left of a save or a removal, and setting aside checkpoints that cannot be used.
+//! Removes leftovers of killed saves and removals, and sets aside checkpoints that cannot be used.
 
 use std::ffi::OsString;
 use std::fs;
@@ -40,9 +40,9 @@ fn clean_up_below(disk: &dyn Disk, directory: &Path, depth: usize) -> io::Result
     Ok(())
 }
 
-/// Sets aside a damaged checkpoint that has lost its manifest, so that its name is free. Returns the new name. Leaves
-/// everything else alone: a checkpoint with a manifest, which can be replaced, and a directory that never was a
-/// checkpoint, which must not be.
+/// Sets aside a damaged checkpoint that has lost its manifest, so that its name is free. Returns the new
+/// name. Leaves everything else alone: a checkpoint with a manifest, which can be replaced, and a directory
+/// that never was a checkpoint, which must not be replaced.
 pub(crate) fn set_aside_damaged(disk: &dyn Disk, path: &Path) -> Result<Option<PathBuf>, BoxError> {
     let is_directory = path.symlink_metadata().is_ok_and(|found| found.is_dir());
     // A manifest that cannot be read now may be readable later.

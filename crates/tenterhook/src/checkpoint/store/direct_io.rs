@@ -133,14 +133,15 @@ mod tests {
         }
     }
 
-    /// A disk that wants whole sectors past the cache, takes a part of what it is given, and at some byte goes wrong.
+    /// A disk that requires whole sectors for direct writes, writes at most `most` bytes at once, and may be
+    /// full at a byte.
     #[derive(Default)]
     struct Sectors {
         written: Vec<u8>,
         past_cache: Cell<bool>,
-        /// The most that it takes at once.
+        /// The largest number of bytes per write.
         most: usize,
-        /// What it says of direct writes that it does not like.
+        /// The error of misaligned direct writes.
         refuses: Option<ErrorKind>,
         full_at: Option<usize>,
         direct: usize,
@@ -198,7 +199,7 @@ mod tests {
     fn a_direct_write_that_is_refused_or_partial_continues_through_the_cache() {
         let bytes = bytes(3 * BLOCK + 5000);
         for refuses in [ErrorKind::InvalidInput, ErrorKind::Unsupported] {
-            // After the first part the next does not begin at a sector.
+            // After the first write, the next does not begin at a sector boundary.
             let mut disk = Sectors { most: 700_001, refuses: Some(refuses), ..Sectors::default() };
             written(&mut disk, &bytes).expect("it is written");
             assert!(disk.written == bytes, "nothing is missing, nothing is there twice");

@@ -85,7 +85,7 @@ fn exchange(one: &Path, other: &Path) -> io::Result<()> {
     use rustix::io::Errno;
 
     renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).map_err(|error| match error {
-        // An old kernel, or a file system that cannot, such as some network file systems.
+        // An old kernel, or a file system without support, such as some network file systems.
         Errno::NOSYS | Errno::INVAL | Errno::NOTSUP => ErrorKind::Unsupported.into(),
         error => error.into(),
     })

@@ -74,7 +74,7 @@ impl Integrity {
     }
 }
 
-/// What to do about checkpoints that cannot be read.
+/// How to handle checkpoints that cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnUnreadable {
     /// Fail, as the checkpoint may be the newest one and readable later.
@@ -109,7 +109,7 @@ fn listed(root: &Path, found: Found) -> Option<ListedCheckpoint> {
     let Inspection { summary, problem } = found.inspect();
     // `open` verifies all files in order, so the first problem is reported.
     let problem = if found.unreadable.is_some() { problem } else { open(&found.path).err() };
-    // It was removed meanwhile.
+    // It was removed during the listing.
     if matches!(problem, Some(CheckpointError::Missing { .. })) {
         return None;
     }
@@ -282,13 +282,13 @@ fn kind(root: &Path, path: &Path) -> io::Result<Kind> {
     })
 }
 
-/// A dangling link of ours to a path outside of `root` counts as an unreadable checkpoint, as its disk may not be
-/// mounted. Below `root`, the checkpoint was removed.
+/// A dangling checkpoint link to a path outside of `root` counts as an unreadable checkpoint, because its
+/// disk may not be mounted. Below `root`, the checkpoint was removed.
 fn dangling(root: &Path, path: &Path) -> io::Result<Kind> {
     let is_ours = [LATEST, LAST].iter().any(|name| path.file_name().is_some_and(|found| found == *name));
     match fs::read_link(path) {
         Ok(target) if is_ours && target.is_absolute() && !target.starts_with(root.canonicalize()?) => {
-            let text = format!("it leads to {}, which is not there (is its disk mounted?)", target.display());
+            let text = format!("its target {} does not exist (is the disk mounted?)", target.display());
             Err(io::Error::new(ErrorKind::NotFound, text))
         }
         _ => Ok(Kind::Nothing),

@@ -68,7 +68,7 @@ impl Manifest {
             zeroed
         });
         if zeroed.is_none_or(|text| *blake3::hash(text.as_bytes()).to_hex() != *header.blake3) {
-            return Err("its hash is not the one that it says".to_owned());
+            return Err("it does not match its own hash".to_owned());
         }
         if header.format != known {
             return Ok(ParsedManifest::OtherFormat(header.format));
@@ -85,7 +85,7 @@ pub(super) struct HashingWriter<'a> {
 }
 
 impl<'a> HashingWriter<'a> {
-    /// The most that is written at once: small enough to be in the processor's cache still when it is hashed.
+    /// The largest write: small enough to still be in the processor's cache when it is hashed.
     const PART: usize = 1 << 18;
 
     pub(super) fn new(out: &'a mut dyn Write) -> HashingWriter<'a> {
@@ -103,8 +103,8 @@ impl Write for HashingWriter<'_> {
         let written = self.out.write(&bytes[..bytes.len().min(Self::PART)])?;
         self.hasher.update(&bytes[..written]);
         self.bytes += written as u64;
-        // Without it, the scheduler lets a thread of low priority compute for milliseconds while training waits for
-        // the core.
+        // Without this, the scheduler lets a low-priority thread run for milliseconds while training waits
+        // for the core.
         std::thread::yield_now();
         Ok(written)
     }

@@ -1,10 +1,11 @@
 //! Checkpoints as directories of files: written atomically, and verified by hash before they are used.
 //!
-//! The store knows nothing of hooks or modules. Whenever the process ends, a checkpoint's name leads to a whole
-//! checkpoint or to nothing. Hidden names beside it hold the rest: `.<name>.unfinished` is being written (or was just
-//! replaced and is being removed), `.<name>.removed` is being removed, and `.<name>.replaced` exists for a moment
-//! where the system cannot exchange two directories. `.<name>.unreadable` is a checkpoint that a resume has skipped,
-//! or that had lost its manifest when its name was needed; it is never removed.
+//! The store does not depend on hooks or modules. Even if the process is killed, a checkpoint's name refers
+//! to a whole checkpoint or does not exist. Hidden names beside it hold the rest: `.<name>.unfinished` is
+//! being written (or was just replaced and is being removed), `.<name>.removed` is being removed, and
+//! `.<name>.replaced` exists for a moment where the system cannot exchange two directories.
+//! `.<name>.unreadable` is a checkpoint that a resume has skipped, or that had lost its manifest when its
+//! name was needed; it is never removed.
 
 mod cleanup;
 mod direct_io;

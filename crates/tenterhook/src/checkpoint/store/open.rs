@@ -21,7 +21,7 @@ pub enum CheckpointError {
     Damaged {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// Another version of this program wrote it.
@@ -39,8 +39,8 @@ pub enum CheckpointError {
         /// The path.
         path: PathBuf,
     },
-    /// The path leads to something else.
-    #[error("{} is not a checkpoint: it is no directory with a {STATE}", path.display())]
+    /// The path is not a checkpoint.
+    #[error("{} is not a checkpoint: it is not a directory with a {STATE}", path.display())]
     NotACheckpoint {
         /// The path.
         path: PathBuf,
@@ -60,7 +60,7 @@ impl CheckpointError {
         CheckpointError::Damaged { file: file.to_owned(), problem: problem.into() }
     }
 
-    /// A file that must be there cannot be read.
+    /// The error of a required file that cannot be read.
     fn of_file(file: &Path, source: io::Error) -> CheckpointError {
         match source.kind() {
             ErrorKind::NotFound => CheckpointError::damaged(file, "it is missing"),
@@ -76,7 +76,7 @@ pub fn verify(path: &Path) -> Result<(), CheckpointError> {
 
 /// All problems of a checkpoint's files; empty if they are whole.
 pub(crate) fn problems(path: &Path) -> Vec<CheckpointError> {
-    // `verify` tries again if the checkpoint is replaced meanwhile.
+    // `verify` retries if the checkpoint is replaced during the check.
     if verify(path).is_ok() {
         return Vec::new();
     }
@@ -91,7 +91,7 @@ pub(crate) fn open(path: &Path) -> Result<VerifiedCheckpoint, CheckpointError> {
     retry_if_replaced(path, || VerifiedCheckpoint::at(path).and_then(|found| found.check().map(|()| found)))
 }
 
-/// Reads a checkpoint again if another process replaced it meanwhile, as the files may have come from both.
+/// Reads a checkpoint again if another process replaced it meanwhile, because the files may belong to both.
 pub(super) fn retry_if_replaced<T>(
     path: &Path,
     read: impl Fn() -> Result<T, CheckpointError>,
@@ -157,7 +157,7 @@ impl VerifiedCheckpoint {
         if let Some(name) = strange {
             return Err(CheckpointError::damaged(
                 &file,
-                format!("it lists `{name}`, which is no name of a file"),
+                format!("it lists `{name}`, which is not a file name"),
             ));
         }
         if !manifest.files.contains_key(STATE) {

@@ -10,7 +10,7 @@ use super::open::{CheckpointError, VerifiedCheckpoint, retry_if_replaced};
 use super::{STATE, STATE_LIMIT};
 use tenterhook_files::read_bounded;
 
-/// What was found without reading tensors.
+/// The result of an inspection that reads no tensors.
 pub(super) struct Inspection {
     /// The summary, also of a damaged checkpoint where it can be parsed.
     pub(super) summary: Option<CheckpointSummary>,
@@ -61,7 +61,8 @@ pub(super) fn inspect(path: &Path) -> Inspection {
     }
 }
 
-/// Whether the manifest or `state.json` of a checkpoint cannot be read. An absent or a damaged one can.
+/// Whether the manifest or `state.json` of a checkpoint cannot be read. Absent and damaged files do not
+/// count.
 pub(crate) fn is_unreadable(path: &Path) -> bool {
     matches!(inspect(path).problem, Some(CheckpointError::Io { .. }))
 }

@@ -1,4 +1,5 @@
-//! Giving a finished checkpoint or link its name, so that a crash leaves the old one or the new one under it.
+//! Gives a finished checkpoint or link its name. After a crash, the name refers to the old one or the new
+//! one.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -6,15 +7,15 @@ use std::path::Path;
 use super::disk::Disk;
 use super::{REMOVED, REPLACED, UNFINISHED, exists, hidden_name, parent_of};
 
-/// How something got its name, so that it can be undone.
+/// How a name was assigned, so that it can be undone.
 enum Swapped {
     /// The name was free.
     New,
-    /// Renamed over a file or a link, which is gone.
+    /// Renamed over a file or a link, which no longer exists.
     Over,
-    /// Exchanged: the older one has the name of the unfinished now.
+    /// Exchanged: the older one is now `.<name>.unfinished`.
     Exchanged,
-    /// The older one was renamed first, to the name of the replaced.
+    /// Renamed after the older one was renamed to `.<name>.replaced`.
     Replaced,
 }
 
@@ -79,7 +80,7 @@ fn swap_back(disk: &dyn Disk, path: &Path, swapped: &Swapped) -> io::Result<()> 
     }
 }
 
-/// Removes what an earlier attempt left beside a name, and renames back what it had moved away.
+/// Removes leftovers of an earlier attempt beside a name, and renames back what it had moved away.
 pub(super) fn remove_leftovers(disk: &dyn Disk, path: &Path) -> io::Result<()> {
     let replaced = hidden_name(path, REPLACED);
     if exists(&replaced)? && !exists(path)? {
@@ -92,7 +93,8 @@ pub(super) fn remove_leftovers(disk: &dyn Disk, path: &Path) -> io::Result<()> {
         }
     }
     if !leftovers.is_empty() {
-        // The process may have died right after it renamed the new one: that must be durable before the older one goes.
+        // The process may have died right after it renamed the new one: that must be durable before the older
+        // one is removed.
         disk.sync_directory(parent_of(path))?;
     }
     leftovers.iter().try_for_each(|hidden| disk.remove(hidden))

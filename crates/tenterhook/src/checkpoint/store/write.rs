@@ -46,7 +46,8 @@ pub(crate) fn write(disk: &dyn Disk, path: &Path, files: &[(&str, Content<'_>)])
     written().map_err(DiskError::of("write checkpoint", path))?;
     let unfinished = hidden_name(path, UNFINISHED);
     if let Err(error) = fill(disk, &unfinished, path, files) {
-        // It may be what filled the disk. If this fails too, the next save or start removes it.
+        // The unfinished checkpoint may have filled the disk. If this fails too, the next save or start
+        // removes it.
         let _ = disk.remove(&unfinished);
         return Err(error.into());
     }
@@ -112,13 +113,13 @@ fn check_replaceable(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
         Ok(found) if found.is_symlink() => return Ok(()),
-        Ok(found) if !found.is_dir() => return refused("it is a file and no checkpoint"),
+        Ok(found) if !found.is_dir() => return refused("it is a file, not a checkpoint"),
         Ok(_) => {}
     }
     match has_manifest(path) {
         Ok(true) => Ok(()),
         Ok(false) => refused("it is a directory without the manifest of a checkpoint"),
-        Err(error) => refused(&format!("the manifest of what is there cannot be read: {error}")),
+        Err(error) => refused(&format!("the existing manifest cannot be read: {error}")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which differences of two configurations do impact to a run that resumes.
+//! Which differences of two configurations are harmful to a resumed run.
 
 use serde_json::{Value, json};
 use tenterhook_core::HookKind;

@@ -6,7 +6,7 @@ use super::stubs::{NoOptions, Seen, error_with_stubs, registry, works_with_stubs
 use super::*;
 use crate::registry::RegistryError;
 
-/// Four epochs of ten steps with this hook; it tells the steps and epochs it was called at.
+/// The steps and epochs at which a hook with these keys fires, in four epochs of ten steps.
 fn fired(keys: &str) -> (Vec<u64>, Vec<u64>) {
     let file = format!(
         "task = \"toy\"\n[trainer]\nmax_epochs = 4\n[data]\ntrain = [10]\n\
@@ -122,7 +122,7 @@ fn a_budget_without_accounts_is_refused_at_its_key() {
 }
 
 #[test]
-fn max_failures_alone_suffices_where_the_hook_disables_itself() {
+fn max_failures_is_enough_if_the_hooks_default_is_to_be_disabled() {
     let policy = |keys: &str| {
         let file = format!("[[hooks]]\nuse = \"mycrate::hooks::Seen\"\n{keys}");
         let trainer = works_with_stubs(&file, &[], &[]).bare_trainer(&registry()).expect("a trainer");
@@ -192,7 +192,7 @@ fn the_keys_are_printed_and_read_back() {
 #[serde(deny_unknown_fields)]
 #[allow(dead_code)] // it is never read
 struct Clashing {
-    /// As a common key is called.
+    /// Has the name of a common key.
     every: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Serde does not say where, in tagged and flattened types; and stops at the first error everywhere.
+//! All errors with their places, although serde stops at the first one and reports no place in tagged and
+//! flattened types.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! The schema of a whole configuration says of a file what we say of it, by the verdict of a real validator.
+//! The schema of a whole configuration accepts and rejects the same files as the trainer, according to a real
+//! validator.
 
 use serde_json::{Value, json};
 
@@ -34,7 +35,7 @@ const RIGHT: &[&str] = &[
     super::hooks_config::DOCUMENTED,
 ];
 
-/// Configurations that do not, by what the schema can know.
+/// Configurations that the schema must reject.
 const WRONG: &[&str] = &[
     "task = \"lap\"",
     "task = \"\"",
@@ -268,7 +269,7 @@ validator = Draft202012Validator(asked["schema"])
 print(json.dumps([[error.message[:300] for error in validator.iter_errors(case)] for case in asked["cases"]]))
 "#;
 
-/// What the validator has to say against each case.
+/// The errors of the validator for each case.
 fn verdicts(python: &str, schema: &Value, cases: &[&str]) -> Vec<Vec<String>> {
     let cases: Vec<_> =
         cases.iter().map(|case| json!(toml::from_str::<toml::Table>(case).expect(case))).collect();
@@ -277,7 +278,7 @@ fn verdicts(python: &str, schema: &Value, cases: &[&str]) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn our_verdicts_are_those_that_the_tests_below_expect() {
+fn the_cases_are_valid_or_invalid_as_listed() {
     for file in RIGHT {
         resolve_with(&registry(), file, &[], &[]).unwrap_or_else(|error| panic!("{file}\n{error}"));
     }
@@ -299,7 +300,7 @@ fn a_real_validator_agrees_with_us() {
 }
 
 #[test]
-fn what_we_print_is_valid() {
+fn the_printed_configuration_is_valid() {
     let Some(python) = with("jsonschema") else { return };
     let schema = config_schema(&tasks(), &registry());
     let printed: Vec<_> = RIGHT
@@ -328,7 +329,7 @@ fn the_schema_has_everything_with_its_description() {
     for key in hook_keys::HOOK_KEYS {
         assert!(definitions["hook_checkpoint"]["properties"][key]["description"].is_string(), "{key}");
     }
-    // Every reference leads somewhere.
+    // Every reference resolves.
     let text = schema.to_string();
     for reference in text.split("\"$ref\":\"").skip(1).filter_map(|rest| rest.split('"').next()) {
         let target = reference.strip_prefix('#').expect("a reference within the schema");

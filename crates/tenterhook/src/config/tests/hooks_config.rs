@@ -114,7 +114,7 @@ fn a_flag_without_a_table_switches_existing_hooks() {
         let resolved = works_with_stubs(file, &[], &[&set]);
         let enabled: Vec<_> = resolved.hooks.iter().map(|hook| hook.common.enabled).collect();
         assert_eq!(enabled, [on, on], "{set}");
-        // The same for what the task brings along.
+        // The same for the hooks of the task's defaults.
         let set = format!("hooks_config.enable_early_stopping_hook={on}");
         let resolved = works_with_stubs("", &[], &[&set]);
         assert_eq!((uses(&resolved), resolved.hooks[0].common.enabled), (vec!["early_stopping"], on));
@@ -153,7 +153,7 @@ fn both_forms_can_be_combined_and_either_replaces_the_hooks_of_the_task() {
     assert_eq!(uses(&works_with_stubs(task, &[], &[])), ["checkpoint"]);
     assert_eq!(uses(&works_with_stubs(flags, &[], &[])), ["lr_monitor"]);
     assert!(uses(&works_with_stubs("[hooks_config]\n", &[], &[])).is_empty());
-    // What comes from outside the file adds to what is there.
+    // Layers above the file add to its hooks.
     let set = ["hooks_config.enable_lr_monitor=true"];
     assert_eq!(uses(&works_with_stubs("", &[], &set)), ["early_stopping", "lr_monitor"]);
     assert_eq!(uses(&works_with_stubs(task, &[], &set)), ["checkpoint", "lr_monitor"]);
@@ -262,7 +262,7 @@ fn problems_found_later_point_at_the_table_too() {
     assert!(shown[0].contains("train.toml:6:44: hook `steers` fires every 9999 steps"), "{}", shown[0]);
     assert!(shown[1].contains("train.toml:4:37: hook `early_stopping` reads `val/los`"), "{}", shown[1]);
 
-    // A registry that lacks the hook when the trainer is made.
+    // The registry of the trainer lacks the hook.
     let shown =
         resolved.bare_trainer(&Registry::default()).map(|_| ()).expect_err("it is not there").to_string();
     assert!(shown.contains("train.toml:5:17: there is no hook named `mycrate::Steers`"), "{shown}");

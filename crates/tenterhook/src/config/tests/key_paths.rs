@@ -1,4 +1,4 @@
-//! What `--set` and variables mean, and what is said when they mean nothing.
+//! The key paths of `--set` and of environment variables, and errors of invalid ones.
 
 use super::stubs::{registry, works_with_stubs};
 use super::*;
@@ -108,7 +108,7 @@ struct Paced {
     other: u64,
 }
 
-/// Fires as often as its `every_n` says.
+/// Fires every `every_n` steps.
 struct PacedHook(Paced);
 
 #[hook]
@@ -130,7 +130,7 @@ fn a_cadence_of_an_option_is_refused_at_the_option() {
     registry.add_hook("mycrate::InCode", in_code).expect("it is free");
     for (hook, options, place) in [
         ("Paced", "other = 9999\nevery_n = 9999", ":7:11: "),
-        // No option is known to say so, even where one has the same number.
+        // The cadence is set in code, so no option is reported, even if one has the same number.
         ("InCode", "other = 9999", ":4:1: "),
     ] {
         let file = format!(

@@ -155,7 +155,7 @@ fn a_missing_file_is_named() {
 }
 
 #[test]
-fn without_a_file_the_heading_names_none() {
+fn without_a_file_the_heading_names_no_file() {
     let sources = Sources { sets: vec!["trainer.max_epochs=x".into()], ..Sources::default() };
     let error = sources.resolve(&tasks(), &Registry::default()).map(|_| ()).expect_err("text");
     assert!(error.to_string().starts_with("1 problem in the configuration\n--set trainer"), "{error}");
@@ -244,7 +244,7 @@ fn every_problem_of_one_hooks_table_is_reported() {
     for place in ["train.toml:3:", "train.toml:4:", "train.toml:5:", "train.toml:6:"] {
         assert!(shown.contains(place), "{place}: {shown}");
     }
-    // A wrong option that must be there does not hide the others.
+    // A wrong required option does not hide other errors.
     let shown = error(
         "[[hooks]]\nuse = \"exec\"\non = [\"never\"]\ntimeout = \"never\"\ncolour = 1\nqueue_size = -1",
         &[],
@@ -253,7 +253,7 @@ fn every_problem_of_one_hooks_table_is_reported() {
     for place in ["train.toml:3:", "train.toml:4:", "train.toml:5:", "train.toml:6:"] {
         assert!(shown.contains(place), "{place}: {shown}");
     }
-    // What is wrong only because something was taken out is left out.
+    // Errors caused by the removal of a wrong value are not reported.
     let shown = error("[[hooks]]\nuse = \"checkpoint\"\nmonitor = 3\nsave_top_k = 3", &[], &[]);
     assert!(shown.starts_with("1 problem in "), "{shown}");
 }
@@ -270,7 +270,7 @@ fn a_configuration_with_many_mistakes_is_read_once() {
     let shown = error(&file, &[], &[]);
     let took = begin.elapsed();
     assert!(shown.starts_with("503 problems in train.toml\n"), "{shown}");
-    // A tenth of a second would do; the rest is for slow machines.
+    // A tenth of a second is enough; the rest is for slow machines.
     assert!(took < std::time::Duration::from_secs(5), "{took:?}");
 }
 

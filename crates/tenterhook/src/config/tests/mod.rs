@@ -10,7 +10,7 @@ mod layering;
 mod masking;
 mod mistakes;
 mod printing;
-/// Python that reads what we write, as the hooks' own tests have it.
+/// Python that reads written files, shared with the tests of the hooks.
 #[path = "../../../../tenterhook-hooks/src/support/python.rs"]
 mod python;
 mod stubs;
@@ -25,7 +25,7 @@ use crate::registry::Registry;
 use crate::task::{AnyTask, BuildContext, Task};
 use crate::toy::{Toy, ToyData, ToyTask};
 
-/// A task with everything that options can have.
+/// A task with all kinds of options.
 struct Lab;
 
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -36,9 +36,9 @@ struct LabOptions {
     note: Option<String>,
     /// The network.
     model: Model,
-    /// How it learns.
+    /// The optimizer.
     optimizer: Optimizer,
-    /// How fast it learns over time.
+    /// The learning-rate schedules.
     schedulers: Vec<Schedule>,
     /// Weights of the classes, by name.
     weights: BTreeMap<String, f64>,
@@ -72,7 +72,7 @@ enum Net {
     Mlp,
 }
 
-/// Forgets to deny what it does not know.
+/// Lacks `deny_unknown_fields`.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 struct Head {
@@ -93,7 +93,7 @@ enum Optimizer {
     Adam {
         /// The learning rate of Adam.
         lr: f64,
-        /// The two decays.
+        /// The decay rates.
         #[serde(default)]
         betas: (f64, f64),
     },
@@ -178,7 +178,7 @@ fn error(file: &str, environment: &[(&str, &str)], sets: &[&str]) -> String {
     resolve(file, environment, sets).map(|resolved| resolved.to_toml()).expect_err("it is wrong")
 }
 
-/// What the plan refuses of a configuration, as people read it.
+/// The errors of the plan of a configuration, as text.
 fn refused(resolved: &Config, registry: &Registry) -> Vec<String> {
     let (mut trainer, tasks) = (resolved.bare_trainer(registry).expect("a trainer"), tasks());
     let mut program = resolved.program(&tasks, registry).expect("a program");

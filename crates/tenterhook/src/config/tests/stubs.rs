@@ -1,4 +1,4 @@
-//! Hooks of the tests' own.
+//! Test hooks.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use tenterhook_core::{Controller, Decision, HookResult, Observer, StepEnd, Train
 
 use super::*;
 
-/// Notes the steps at which it fires.
+/// Records the steps at which it fires.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) steps: Vec<u64>,
@@ -21,7 +21,7 @@ pub(super) struct SeenOptions {
     pub(super) threshold: f64,
     /// A list.
     pub(super) layers: Vec<String>,
-    /// Where to send what.
+    /// The token.
     #[serde(alias = "api_key")]
     #[schemars(extend("writeOnly" = true, "x-aliases" = ["api_key"]))]
     pub(super) token: Option<String>,
@@ -51,7 +51,7 @@ impl Observer for Seen {
     }
 }
 
-/// Steers nothing; its errors abort.
+/// A controller without decisions, whose errors abort the run.
 pub(super) struct Steers;
 
 #[hook]
@@ -65,7 +65,7 @@ impl Controller for Steers {
 #[serde(deny_unknown_fields)]
 pub(super) struct NoOptions {}
 
-/// The built-ins, and hooks of a user's own.
+/// The built-in hooks and the test hooks.
 pub(super) fn registry() -> Registry {
     let mut registry = Registry::default();
     let seen = |options| Ok::<_, String>(Seen { options, ..Seen::default() });

@@ -30,7 +30,7 @@ use crate::losses::LazyScalar;
 use crate::module::Module;
 use crate::strategy::{RankError, Strategy};
 
-/// This rank and its strategy, and what waits until the ranks agree.
+/// This rank, its strategy, and the decisions that are deferred until the ranks agree.
 pub(crate) struct Ranks {
     pub(crate) strategy: Box<dyn Strategy>,
     pub(crate) world: World,
@@ -88,7 +88,7 @@ impl Ranks {
     }
 }
 
-/// What a rank tells the others when they agree on decisions.
+/// The message of a rank when the ranks agree on decisions.
 #[derive(Serialize, Deserialize)]
 struct DecisionMessage {
     decided: Vec<HookDecision>,
@@ -223,8 +223,8 @@ impl<M: Module> Loop<M> {
         self.apply_decision(module, &decided)
     }
 
-    /// Call site `batch`: all ranks have a batch, or none has. `describe` returns the batch of what was
-    /// fetched, and whether it is known to be the last.
+    /// Call site `batch`: all ranks have a batch, or none has. `describe` returns the fetched batch, and
+    /// whether it is known to be the last.
     #[inline]
     pub(crate) fn agree_on_batch<T>(
         &mut self,
@@ -247,7 +247,7 @@ impl<M: Module> Loop<M> {
         Ok(if all_fetched { fetched } else { Fetch::Cancelled })
     }
 
-    /// Returns `false` if a rank has cancelled its fetch, which it does when the run is to end.
+    /// Returns `false` if a rank has cancelled its fetch because the run ends.
     fn compare_fetches(&mut self, module: &mut M, own: RankFetch) -> Result<bool, Failure> {
         let all = self.collective("batch", |ranks| ranks.gather("batch", &own))?;
         self.agree(module, "decisions")?;

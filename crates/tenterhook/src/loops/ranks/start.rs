@@ -14,7 +14,7 @@ use crate::loops::Callee;
 use crate::module::Module;
 use crate::run::processor;
 
-/// What rank 0 broadcasts.
+/// The values that rank 0 broadcasts.
 #[derive(Serialize, Deserialize)]
 struct Start {
     id: String,
@@ -25,7 +25,7 @@ struct Start {
     checkpoint: Option<PathBuf>,
 }
 
-/// What must be equal on all ranks before any hook is called.
+/// The values that must be equal on all ranks before any hook is called.
 #[derive(Serialize, Deserialize)]
 struct Plan {
     call: Stage,
@@ -34,7 +34,7 @@ struct Plan {
     processor: String,
 }
 
-/// What must be equal when the module is built and the data is known.
+/// The values that must be equal when the module is built and the data is known.
 #[derive(Serialize, Deserialize)]
 struct Built {
     parameters: Vec<String>,
@@ -72,7 +72,7 @@ impl<M: Module> Call<'_, M> {
         difference.map_or(Ok(()), |difference| self.differs(difference))
     }
 
-    /// Adopts what rank 0 has broadcast. Only rank 0 writes to the run directory.
+    /// Adopts the values of rank 0. Only rank 0 writes to the run directory.
     fn adopt(&mut self, start: Start) {
         let Start { id, directory, checkpoints, seed, checkpoint } = start;
         if self.run.ranks.world.is_main() {

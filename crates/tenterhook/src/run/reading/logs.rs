@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_without_end_is_one_that_does_not_read_and_the_last() {
+    fn an_endless_line_counts_as_unreadable() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("metrics.jsonl");
         std::fs::write(&path, "{\"step\":1,\"metrics\":{\"a\":1}}\n").expect("it is written");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_file_only_the_end_is_read_in_whole_lines() {
+    fn only_whole_lines_at_the_end_of_a_long_file_are_read() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("metrics.jsonl");
         let line = |step: u64| format!("{{\"step\":{step},\"metrics\":{{\"m{step}\":1}}}}\n");

@@ -64,14 +64,14 @@ pub enum ReadError {
         /// Its format.
         format: u64,
     },
-    /// The directory is no run of ours; another tool may have created it.
-    #[error("{} is not a tenterhook run: it holds no run.json of ours", path.display())]
+    /// The directory is not a run of this program; another tool may have created it.
+    #[error("{} is not a tenterhook run: it has no run.json of this program", path.display())]
     NotARun {
         /// The directory.
         path: PathBuf,
     },
     /// There is no such directory of runs.
-    #[error("there is no directory {}; train something first, or say where the runs are", path.display())]
+    #[error("there is no directory {}; train something first, or name the directory of the runs", path.display())]
     NoDirectory {
         /// The directory.
         path: PathBuf,

@@ -52,7 +52,7 @@ impl Runs {
             }
             match Run::read(&path) {
                 Ok(run) => runs.push(run),
-                // `NotFound`: the run was removed meanwhile.
+                // `NotFound`: the run was removed during the listing.
                 Err(ReadError::NotARun { .. }) => {}
                 Err(ReadError::Unreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => damaged.push((name, error)),
@@ -104,7 +104,7 @@ impl Runs {
             [run] if run.name == wanted || run.record.id == wanted => Ok(run),
             [] => Err(self.not_found(wanted)),
             // The user may mean a damaged run.
-            [run] => match self.damaged_called(wanted) {
+            [run] => match self.find_damaged(wanted) {
                 Some((name, error)) if name == wanted => Err(error.clone()),
                 Some((name, _)) => Err(ReadError::Ambiguous {
                     wanted: wanted.to_owned(),
@@ -124,8 +124,8 @@ impl Runs {
         (!to.exists()).then_some(to)
     }
 
-    /// The shortest end of a run's name, of eight characters or more, that finds it. (Ids begin with the time, so
-    /// they begin alike.) A name that is no id is not shortened.
+    /// The shortest suffix of a run's name, of at least eight characters, that identifies the run. (Ids begin
+    /// with the time, so their prefixes are alike.) A name that is not an id is not shortened.
     #[must_use]
     pub fn short<'a>(&self, run: &'a Run) -> &'a str {
         let name = run.name.as_str();
@@ -164,14 +164,14 @@ impl Runs {
         Ok(position)
     }
 
-    fn damaged_called(&self, wanted: &str) -> Option<&(String, ReadError)> {
+    fn find_damaged(&self, wanted: &str) -> Option<&(String, ReadError)> {
         let exact = self.damaged.iter().find(|(name, _)| name == wanted);
         exact.or_else(|| self.damaged.iter().find(|(name, _)| is_part(wanted, name)))
     }
 
     fn not_found(&self, wanted: &str) -> ReadError {
-        match self.damaged_called(wanted) {
-            // It is there, which is more than that it is not found.
+        match self.find_damaged(wanted) {
+            // The run exists, so its own error says more than "not found".
             Some((_, error)) => error.clone(),
             _ if is_name(wanted) && self.directory.join(wanted).is_dir() => {
                 ReadError::NotARun { path: self.directory.join(wanted) }

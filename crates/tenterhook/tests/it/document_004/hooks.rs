@@ -25,7 +25,7 @@ fn forward_hook_logs_activation_statistics() {
         let of = |name: &str| line["metrics"][format!("watch/prediction/{name}")].as_f64();
         assert!(of("mean").is_some() && of("std").is_some_and(|std| std >= 0.0), "{line}");
     }
-    // The toy begins at zero, so the first prediction is flat and the second is not.
+    // The weights of the toy start at zero, so the first prediction is constant and the second is not.
     let std = |at: usize| trained[at]["metrics"]["watch/prediction/std"].as_f64().unwrap();
     assert!(std(0) <= 0.0 && std(1) > 0.0, "{} {}", std(0), std(1));
 }
@@ -45,8 +45,8 @@ fn forward_hook_doesnt_modify_outputs() {
     assert!(losses(&watched).iter().filter(|(train, _)| train.is_some()).count() >= 4);
     assert_eq!(losses(&watched), losses(&disabled));
 
-    // Outputs, too: what a model predicts while somebody looks is what it predicts alone. That a forward hook
-    // cannot write is a matter of types; see `tests/ui` of the core crate.
+    // The predictions are also the same with and without a forward hook. `tests/ui` of the core crate checks
+    // that the types allow no writing.
     let predicted = |watch: bool| {
         let mut trainer = trainer(epochs(1));
         let log = Log::new();
@@ -87,7 +87,7 @@ fn forward_hook_is_called_during_training_step() {
     assert_eq!(order.take(), ["step begins", "activations", "hook", "loss", "backward"]);
 }
 
-/// Receives the gradients and leaves them as they are.
+/// Receives the gradients and does not change them.
 struct Pass(SharedVec<Vec<f32>>);
 
 #[hook]
@@ -122,7 +122,7 @@ fn identity_update_hook_passes_gradients_unchanged() {
     assert!(gradients.len() == 8 && gradients.chunks(2).all(|of_step| of_step[0] == of_step[1]));
     assert_eq!(bits(&toy), untouched());
 
-    // One that a user writes is called with them, and passes them on just so.
+    // A user-defined hook receives the gradients, and passes them on unchanged.
     let received = SharedVec::new();
     let mut trainer = crate::lab::trainer(epochs(1));
     trainer.add_hook(Pass(received.clone())).unwrap();
@@ -138,7 +138,7 @@ fn update_hook_can_transform_gradients() {
     let halved = train(root.path(), "[[hooks]]\nuse = \"document::Times\"\nfactor = 0.5\n");
     let steps: Vec<_> = halved.done.iter().map(|(_, step)| step.as_str()).collect();
     assert_eq!(steps, ["step 1", "step 2", "step 3", "step 4"], "it receives them in every step");
-    // Half the gradient is half the learning rate, and that is exact in binary.
+    // Halving the gradients equals halving the learning rate, without a rounding error.
     let slower = train(root.path(), "[optimizer]\nlr = 0.05\n");
     assert_eq!(halved.weights(), slower.weights());
     assert_ne!(halved.weights(), train(root.path(), "").weights());

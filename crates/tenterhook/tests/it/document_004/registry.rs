@@ -75,7 +75,7 @@ fn hook_registry_supports_toggling_hooks() {
     trainer.enable_hook("watch").unwrap();
     trainer.enable_hook("times").unwrap();
     assert_eq!(names(&trainer), [("watch".to_owned(), true), ("times".to_owned(), true)]);
-    // And while training runs: the director lets both rest in steps 2 and 3.
+    // The same during training: the director disables both hooks in steps 2 and 3.
     let director = closure::on_train_batch_start("director", |cx| {
         for hook in ["watch", "times"] {
             match cx.batches {

@@ -21,7 +21,7 @@ fn run_id_is_generated_and_logged() {
     }
 }
 
-/// Where the child of the next test is to put its run.
+/// The environment variable with the run directory of the next test's child process.
 const RUNS: &str = "TENTERHOOK_TEST_OF_GIT";
 
 fn git(directory: &Path, arguments: &[&str]) -> String {
@@ -32,7 +32,7 @@ fn git(directory: &Path, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// The current directory belongs to the whole process, so the training runs in one of its own.
+/// The current directory belongs to the whole process, so the training runs in a child process.
 #[test]
 fn git_commit_is_logged() {
     if let Some(root) = std::env::var_os(RUNS) {
@@ -43,7 +43,7 @@ fn git_commit_is_logged() {
         let root = tempfile::tempdir().unwrap();
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args(["--exact", "document_004::runs::git_commit_is_logged"]).current_dir(directory);
-        // Whatever lies above the directory is not asked.
+        // Git must not search the directories above this one.
         child.env("GIT_CEILING_DIRECTORIES", directory.parent().unwrap()).env(RUNS, root.path());
         for variable in ["GIT_DIR", "GIT_WORK_TREE"] {
             child.env_remove(variable);

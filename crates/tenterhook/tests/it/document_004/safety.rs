@@ -4,7 +4,7 @@ use tenterhook::{Outcome, RunNotice};
 
 use super::{Ran, train};
 
-/// Several of each kind, among them built-in ones; the update hooks together change nothing.
+/// Several hooks of each kind, including built-in ones. The effects of the update hooks cancel out.
 const MANY: &str = r#"
 [[hooks]]
 use = "document::Watch"
@@ -32,7 +32,7 @@ use = "throughput"
 every_n_steps = 1
 "#;
 
-/// The losses of training and validation, to the bit, and where they were logged.
+/// The bits of the training and validation losses, with their steps.
 fn losses(ran: &Ran) -> Vec<(u64, &'static str, u64)> {
     let of = |line: &serde_json::Value, name: &'static str| {
         let value = line["metrics"][name].as_f64()?;
@@ -72,7 +72,7 @@ fn multiple_hooks_can_be_active_simultaneously() {
             together.report.metrics.keys()
         );
     }
-    // What each one does among the others is what it does alone.
+    // Each hook does the same as when it runs alone.
     for (hook, use_) in [
         ("watch_1", "use = \"document::Watch\"\npoints = \"**\""),
         ("watch_2", "use = \"document::Watch\"\npoints = \"linear.*\""),

@@ -1,4 +1,4 @@
-//! Hooks of every kind that record what they receive, and go wrong where they are told to.
+//! Hooks of every kind that record their calls and fail at a given place.
 
 use tenterhook::hook::{EventResult, event_result};
 use tenterhook::{
@@ -18,9 +18,9 @@ pub enum Kind {
 impl Kind {
     pub const ALL: [Kind; 4] = [Kind::Observer, Kind::Controller, Kind::Forward, Kind::Update];
 
-    /// Where a hook of this kind is called.
+    /// The places at which a hook of this kind is called.
     pub fn places(self) -> Vec<&'static str> {
-        // `on_notice` follows the failures of others, and has tests of its own.
+        // `on_notice` follows the failures of other hooks, and has separate tests.
         let all = Event::ALL.iter().filter(|event| **event != Event::Notice);
         let events = all.filter(|event| match self {
             Kind::Update => false,
@@ -33,14 +33,14 @@ impl Kind {
     }
 }
 
-/// How a hook goes wrong, and where.
+/// The kind and the place of a hook's failure.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
     pub place: &'static str,
     pub panics: bool,
 }
 
-/// What all kinds have in common.
+/// The common part of all kinds.
 pub struct Faulty {
     name: String,
     call_log: CallLog,
@@ -59,7 +59,7 @@ impl Faulty {
         match self.fault.filter(|fault| fault.place == place) {
             None => Ok(()),
             Some(Fault { panics: false, .. }) => Err(message(&self.name, place).into()),
-            // A panic like any other, but for the text that thousands of them would print.
+            // A panic without a message on standard error, because there are thousands of them.
             Some(_) => std::panic::resume_unwind(Box::new(message(&self.name, place))),
         }
     }
@@ -69,13 +69,13 @@ fn message(name: &str, place: &str) -> String {
     format!("{name} goes wrong in {place}")
 }
 
-/// Whether an error is this hook's message. What fails while a state is loaded also names the file.
+/// Whether an error is this hook's message. Failures while a state is loaded also name the file.
 pub fn says(error: &str, name: &str, place: &str) -> bool {
     let rest = error.strip_prefix(&message(name, place));
     rest.is_some_and(|rest| rest.is_empty() || place == "load_state_dict" && rest.ends_with("state.json)"))
 }
 
-/// A hook of any kind that notes what it is called for.
+/// A hook of any kind that records its calls.
 struct Calls {
     faulty: Faulty,
     kind: Kind,

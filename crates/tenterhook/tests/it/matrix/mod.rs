@@ -1,5 +1,5 @@
-//! Every event, every kind of hook, an error or a panic, in one hook or in two, under every policy: what then ran and
-//! what did not, how the call ended, and what was written down.
+//! Every event, every kind of hook, an error or a panic, in one hook or in two, under every policy: checks
+//! the calls that follow, the outcome, and the records.
 
 mod hooks;
 mod rules;
@@ -19,17 +19,17 @@ use crate::call_log::{CallLog, Recorder};
 use crate::lab::{Lab, LabData, LabStrategy, data, trainer};
 use crate::run_directory::{latest, plan};
 
-/// Which call brings a hook to a place.
+/// The call of the trainer that reaches a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Fit,
-    /// One that saves checkpoints, which takes longer.
+    /// A fit that saves checkpoints, which takes longer.
     Saving,
-    /// From a checkpoint.
+    /// A fit that resumes from a checkpoint.
     Resume,
-    /// One in which the module fails at its end.
+    /// A fit in which the module fails at the end.
     Failing,
-    /// One in which yet another hook is disabled when training starts.
+    /// A fit in which another hook is disabled when training starts.
     Disabling,
     Test,
     Predict,
@@ -49,7 +49,7 @@ impl Call {
     }
 }
 
-/// The hook that is disabled, and where.
+/// The hook that is disabled, and the place.
 const FALLS: &str = "falls";
 const FALLS_AT: &str = "on_train_start";
 
@@ -60,7 +60,7 @@ const POLICIES: [Policy; 4] = [
     Policy { on_error: OnError::Disable, max_failures: 3 },
 ];
 
-/// What one run came to.
+/// The result of a run.
 struct Ran {
     rows: Rows,
     result: Result<Report, RunError>,
@@ -70,14 +70,14 @@ struct Matrix {
     root: tempfile::TempDir,
     kind: Kind,
     faulty: &'static [&'static str],
-    /// The first of them is only warned about.
+    /// The first faulty hook has the policy `warn`.
     warns_first: bool,
 }
 
 impl Matrix {
     fn new(kind: Kind, faulty: &'static [&'static str]) -> Matrix {
         let matrix = Matrix { root: tempfile::tempdir().unwrap(), kind, faulty, warns_first: false };
-        // What there is to go on from: the same hooks, half as far.
+        // The checkpoint for resumes: a run with the same hooks for half of the epochs.
         matrix.run(Call::Saving, 1, (Policy::ABORT, None), matrix.root.path());
         matrix
     }
@@ -86,7 +86,7 @@ impl Matrix {
         ["before"].into_iter().chain(self.faulty.iter().copied()).chain(["after"]).collect()
     }
 
-    /// Those that receive events.
+    /// The hooks that receive events.
     fn receivers(&self) -> Vec<&'static str> {
         if self.kind == Kind::Update { vec!["before", "after"] } else { self.hooks() }
     }
@@ -154,7 +154,7 @@ impl Matrix {
         self.check_files(&case, call, &expected, fault, Written::below(root.path()));
     }
 
-    /// How the call ended, and what the report says.
+    /// Checks the outcome of the call and its report.
     fn check_result(
         &self,
         case: &str,
@@ -232,7 +232,7 @@ impl Matrix {
         assert_eq!(checked.len(), self.kind.places().len(), "every place was come to");
     }
 
-    /// What was written down: every failure, in order, who was disabled, and how it ended.
+    /// Checks the records: all failures in order, disabled hooks, and the outcome.
     fn check_files(
         &self,
         case: &str,
@@ -243,7 +243,7 @@ impl Matrix {
     ) {
         let evaluates = matches!(call, Call::Test | Call::Predict);
         let began = evaluates || expected.rows.iter().any(|(_, place)| *place == "on_train_start");
-        // An evaluation begins when it has its loaders, right before its first event.
+        // An evaluation is recorded once it has its loaders, right before its first event.
         let began = began && (!evaluates || expected.rows.iter().any(|(_, place)| place.ends_with("_start")));
         assert_eq!(written.is_some(), began, "{case}");
         let Some(written) = written else { return };

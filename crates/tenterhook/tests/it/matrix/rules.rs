@@ -1,16 +1,16 @@
-//! What must come of a failure, said independently of the code: from a run in which nothing fails follows the run in
-//! which something does.
+//! The rules for failures, independent of the implementation. They derive the run with a failure from the run
+//! without.
 //!
-//! - abort: nobody else receives that event; `on_exception` to hooks, module, data, strategy; then teardown of strategy,
-//!   data, hooks, module, of each that was not torn down yet. No other event follows.
-//! - warn: nothing changes, for anybody.
-//! - disable: from the failure that is one too many on, the hook receives nothing but `teardown`.
-//! - a panic disables at once, unless it aborts.
-//! - what is contained in the event that ends the run comes before that.
-//! - in `on_exception` nobody is left out; what would abort comes later than what the run fails by.
-//! - a disabled hook is still asked for its state, which is no event.
-//! - that a hook was disabled is told to those that are left, one after the other, when its event has reached everyone; not
-//!   in `on_exception` and `teardown`.
+//! - Abort: no further receiver gets the event. Hooks, module, data and strategy receive `on_exception`; then
+//!   strategy, data, hooks and module are torn down, unless they were already. No other event follows.
+//! - Warn: nothing changes.
+//! - Disable: after its last allowed failure, the hook receives only `teardown`.
+//! - A panic disables the hook at once, unless it aborts the run.
+//! - Contained failures in the event that ends the run precede the fatal failure.
+//! - All receivers get `on_exception`. Failures in it that would abort the run follow the fatal failure.
+//! - The state of a disabled hook is still saved, because that is not an event.
+//! - The remaining hooks receive `on_hook_disabled` for each disabled hook after the delivery of its event,
+//!   except in `on_exception` and `teardown`.
 
 use tenterhook::OnError;
 
@@ -18,7 +18,7 @@ use super::hooks::Fault;
 
 pub type Rows = Vec<(String, &'static str)>;
 
-/// One contained or aborting failure: who, and whether that disabled it.
+/// A failed hook, and whether the failure disabled it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
     pub hook: &'static str,
@@ -28,7 +28,7 @@ pub struct Failed {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Expected {
     pub rows: Rows,
-    /// What ends the run, if a hook's failure does.
+    /// The hook whose failure ends the run, if any.
     pub aborts: Option<&'static str>,
     pub later: Vec<&'static str>,
     pub contained: Vec<Failed>,
@@ -37,14 +37,14 @@ pub struct Expected {
 pub struct Case<'a> {
     /// The run without these faults.
     pub undisturbed: &'a Rows,
-    /// Those that go wrong, in order, with the same fault and policy.
+    /// The faulty hooks, in order, with the same fault and policy.
     pub faulty: &'a [&'static str],
     pub fault: Fault,
     pub on_error: OnError,
     pub max_failures: usize,
     /// All hooks in order, as rows name them.
     pub hooks: &'a [&'static str],
-    /// The first of those that go wrong is only warned about, whatever the policy of the other.
+    /// The first faulty hook has the policy `warn`, whatever the policy of the other.
     pub warns_first: bool,
 }
 
@@ -64,7 +64,7 @@ impl Case<'_> {
         source.strip_prefix("hook:") == Some(hook) && *place == self.fault.place
     }
 
-    /// Those that go wrong and are contained, and those that abort after them.
+    /// The faulty hooks with contained failures, and those after them that abort.
     fn contained_first(&self) -> (Vec<Failed>, &[&'static str]) {
         let (contained, aborting) = self.faulty.split_at(usize::from(self.warns_first));
         let failed = contained.iter().map(|hook| Failed { hook, disabled: self.fault.panics });
@@ -89,7 +89,7 @@ impl Case<'_> {
         let to_tear = sources(&["strategy", "data"]).into_iter().chain(hooks()).chain(sources(&["module"]));
         let left = to_tear.filter(|source| !torn.contains(source));
         rows.extend(left.map(|source| (source, "teardown")));
-        // Whoever else goes wrong in a teardown does so after it was told; in any other event he is not reached.
+        // In a teardown, the other faulty hooks fail later; in any other event they are not reached.
         let later = if self.fault.place == "teardown" { aborting[1..].to_vec() } else { Vec::new() };
         Expected { rows, aborts: Some(first), later, contained }
     }
@@ -128,10 +128,10 @@ impl Case<'_> {
         expected
     }
 
-    /// Whether a row belongs to the event in which something goes wrong: its deliveries, and of a save the rest of it.
+    /// Whether a row belongs to the event of the fault: its deliveries, and the rest of a save.
     fn is_of_event(&self, (source, place): &(String, &'static str)) -> bool {
         let of_save = ["state_dict", "on_save_checkpoint", "weights", "optimizer_state"].contains(place);
-        // Within the module's step nobody is told; the event that follows it comes first.
+        // Within the module's step, `on_hook_disabled` is deferred until after the next event.
         let after_step = ["on_after_forward", "on_validation_batch_end"].contains(place);
         let of_event = *place == self.fault.place || self.fault.place == "on_activation" && after_step;
         source.starts_with("hook:") && of_event

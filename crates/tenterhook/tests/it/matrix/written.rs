@@ -1,4 +1,4 @@
-//! What a run left in its directory.
+//! The records in a run directory.
 
 use std::path::Path;
 
@@ -7,22 +7,22 @@ use tenterhook::run::{JournalEvent, Run, RunStatus};
 
 use crate::run_directory::latest;
 
-/// What was written.
+/// The records of a run.
 #[derive(Debug)]
 pub struct Written {
     pub status: RunStatus,
     /// The failures of `events.jsonl`, in order.
     pub failures: Vec<JournalEvent>,
-    /// How many `run.json` counts.
+    /// The number of failures in `run.json`.
     pub counted: u64,
     /// The hooks, as `run.json` lists them.
     pub hooks: Vec<HookInfo>,
-    /// The journal ends with the end of the run.
+    /// Whether the last journal entry is the end of the run.
     pub ends: bool,
 }
 
 impl Written {
-    /// What the one run below this directory wrote; nothing where none began.
+    /// The records of the only run below a directory; `None` if no run began.
     pub fn below(root: &Path) -> Option<Written> {
         if !root.join("runs").exists() {
             return None;

@@ -1,4 +1,4 @@
-//! An observer that does everything an observer can do, at the events that a test chooses.
+//! An observer that does everything that observers can do, at events that the test chooses.
 
 use proptest::prelude::*;
 use tenterhook::hook::{EventResult, event_result};
@@ -9,7 +9,7 @@ use tenterhook::{
 use super::Noise;
 use super::steering::MINE;
 
-/// What it does at which event, under which name and policy.
+/// The name and the policy of the observer, and its actions by event.
 #[derive(Clone, Debug)]
 pub struct Deeds {
     name: String,
@@ -28,16 +28,16 @@ impl Deeds {
 #[derive(Clone, Debug)]
 enum Deed {
     Draw(usize),
-    /// Logs what it sees, also under names that are not its own.
+    /// Logs the values that it sees, also under names of other hooks.
     Log(&'static str),
     Read,
     Say,
     Put,
-    /// Takes what is not its own.
+    /// Takes values of other hooks from the board.
     Take,
     Ask(Ask, &'static str),
     Add,
-    /// Asks for an update hook, which an observer may not.
+    /// Requests an update hook, which observers may not do.
     Meddle,
     Fail,
     Panic,
@@ -50,7 +50,7 @@ enum Ask {
     Remove,
 }
 
-/// Hooks that may be there or not, among them some that observers have no say in.
+/// Hooks that may exist, including some that observers may not change.
 const NAMES: [&str; 11] = [
     "busy0",
     "busy1",
@@ -125,7 +125,7 @@ impl Busy {
     }
 }
 
-/// The sum of all that a moment shows.
+/// The sum of all values in the context of every event.
 fn everything(cx: &RunContext<'_>) -> f64 {
     let tensors = |tensors: tenterhook::Tensors<'_>| {
         let of = |tensor: tenterhook::Tensor<'_>| tensor.stats().mean + f64::from(tensor.to_vec()[0]);
@@ -142,7 +142,7 @@ fn everything(cx: &RunContext<'_>) -> f64 {
     of_optimizers.sum::<f64>() + tensors(cx.params()) + losses + metrics + hooks + cx.elapsed().as_secs_f64()
 }
 
-/// What an event alone shows, read.
+/// The sum of the values that only this event has.
 macro_rules! look {
     (BeforeBackward $cx:ident) => {
         $cx.loss.value()

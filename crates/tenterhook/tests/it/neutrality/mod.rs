@@ -1,4 +1,4 @@
-//! Observers change nothing: any set of them, in any order, gives the same bits as none.
+//! Observers do not change training: any set of them, in any order, gives bit-identical results.
 
 mod busy;
 mod sets;
@@ -21,7 +21,7 @@ use crate::lab::{data, trainer};
 use sets::{Member, any_set, built_in_observers};
 use steering::{Steering, any_steering};
 
-/// What a run comes to, to the bit. The trainer itself tells it: a hook that watched would be one more.
+/// The results of a run, as reported by the trainer, because a hook could influence them.
 #[derive(Debug, PartialEq)]
 struct Ended {
     weights: TensorMap,
@@ -31,7 +31,7 @@ struct Ended {
     progress: Progress,
 }
 
-/// Notes the module's and the trainer's numbers as they are logged.
+/// Records the losses of training and validation.
 struct Losses(SharedVec<(u64, Phase, String, u64)>);
 
 impl Recorder for Losses {
@@ -45,7 +45,7 @@ impl Recorder for Losses {
     }
 }
 
-/// An update hook that adds noise from its own stream: were the stream shifted, the weights would tell.
+/// An update hook that adds noise from its random stream. A shifted stream would change the weights.
 struct Noise(&'static str);
 
 #[hook]
@@ -62,23 +62,23 @@ impl UpdateHook for Noise {
     }
 }
 
-/// How the toy is trained.
+/// The settings of a training of the toy.
 #[derive(Clone, Debug)]
 struct Training {
     optimizers: usize,
     accumulate: u64,
     clip: Option<(f64, ClipAlgorithm)>,
     schedulers: Vec<SchedulerPlan>,
-    /// How many update hooks draw noise: the first stands before the observers, the second after them.
+    /// The number of update hooks that draw noise: the first is before the observers, the second after them.
     noises: usize,
-    /// What decides by the loss, and how often that is logged.
+    /// The hook that decides by the loss.
     steering: Steering,
     log_every: u64,
     seed: u64,
 }
 
 impl Training {
-    /// With everything that could be disturbed.
+    /// A training with everything that observers could disturb.
     fn full() -> Training {
         Training {
             optimizers: 2,
@@ -105,11 +105,11 @@ impl Training {
         }
     }
 
-    /// Trains with these observers, and whatever else it takes.
+    /// Trains with these observers.
     fn run(&self, observers: impl IntoIterator<Item = AnyHook>) -> (Ended, Report) {
         let root = tempfile::tempdir().unwrap();
         let losses = SharedVec::new();
-        // What a random gate makes of a built-in hook may be something that the plan refuses.
+        // The plan may refuse a built-in hook with a random gate.
         let trainer = trainer(self.settings()).lenient().with_recorder(Losses(losses.clone()));
         let mut trainer = trainer.with_checkpoints_in(root.path().join("checkpoints"));
         let mut noises = ["noise0", "noise1"].into_iter().take(self.noises);
@@ -157,7 +157,7 @@ fn any_training() -> impl Strategy<Value = Training> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
     #[test]
-    fn any_observers_in_any_order_come_to_the_same_bits_as_none(
+    fn any_observers_in_any_order_give_the_same_bits_as_none(
         training in any_training(),
         set in any_set(),
     ) {
@@ -167,10 +167,10 @@ proptest! {
     }
 }
 
-/// The failures that were contained.
+/// The contained failures.
 fn failures(report: &Report) -> Vec<String> {
     let failed = report.notices.iter().filter(|notice| matches!(notice, RunNotice::Contained(_)));
-    // Nobody here has a chat, and that is what the hook must say.
+    // No webhook is set in tests, and the hook must report that.
     let all = failed.map(ToString::to_string);
     all.filter(|text| !text.contains("`SLACK_WEBHOOK_URL` is not set")).collect()
 }
@@ -218,7 +218,7 @@ fn an_observer_that_reads_the_loss_does_not_influence_decisions_about_it() {
 }
 
 #[test]
-fn what_is_no_observer_would_be_noticed() {
+fn a_hook_that_changes_training_is_detected() {
     let training = Training { noises: 1, ..Training::full() };
     let (alone, _) = training.run([]);
     assert_eq!(training.run([]).0, alone, "it is the same every time");
@@ -232,7 +232,7 @@ fn what_is_no_observer_would_be_noticed() {
     assert_ne!(reseeded.weights, alone.weights);
 }
 
-/// Draws from its own stream, so much at every step, and leaves the gradients alone.
+/// Draws n numbers from its random stream at every step, and does not change the gradients.
 struct Drawing {
     name: String,
     draws: usize,

@@ -1,5 +1,5 @@
-//! Sets of observers: the built-in ones with options that make them work in every step, and busy ones, behind
-//! gates, in any order.
+//! Sets of observers: built-in ones with options that make them work in every step, and busy ones, with and
+//! without gates, in any order.
 
 use proptest::prelude::*;
 use tenterhook::registry::Registry;
@@ -8,7 +8,7 @@ use tenterhook::{AnyHook, Cadence};
 
 use super::busy::{Busy, Deeds, any_deeds};
 
-/// One observer, described: it is made anew for every run.
+/// The description of an observer, which is built for every run.
 #[derive(Clone, Debug)]
 pub struct Member {
     what: What,
@@ -51,13 +51,13 @@ impl Member {
     }
 }
 
-/// The built-in hook of this name, as its example has it, but at every step, batch and point.
+/// The built-in hook with the options of its example, but at every step, batch and point.
 fn eager(name: &str) -> AnyHook {
     let registry = Registry::default();
     let listed = registry.hook_named(name).unwrap();
     let mut options: toml::Table = listed.example.unwrap_or_default().parse().unwrap();
     if name == "upload" {
-        // A bucket would be asked for over the network at the start.
+        // A bucket would need the network at the start.
         options.insert("to".into(), concat!(env!("CARGO_TARGET_TMPDIR"), "/uploads").into());
     }
     let every = "log_every_n_batches = 1\nlog_every_n_epochs = 1\nlog_frequency = 1\nevery_n_steps = 1\n\
@@ -68,7 +68,7 @@ fn eager(name: &str) -> AnyHook {
     registry.hook(name, &options).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The names of those built-in hooks that cannot change training.
+/// The names of the built-in observers.
 pub fn built_in_observers() -> Vec<String> {
     let registry = Registry::default();
     let names = registry.hooks().map(|listed| listed.name.to_owned());

@@ -1,4 +1,4 @@
-//! Hooks that change training by what they see of the loss and of the board.
+//! Hooks that change training depending on the loss and the board.
 
 use proptest::prelude::*;
 use tenterhook::wrap::Conditioned;
@@ -6,7 +6,7 @@ use tenterhook::{AnyHook, Decision, Key, closure};
 
 use super::Noise;
 
-/// What decides by the loss.
+/// The kind of hook that decides by the loss.
 #[derive(Clone, Copy, Debug)]
 pub enum Steering {
     None,
@@ -14,11 +14,11 @@ pub enum Steering {
     Update,
     /// A controller behind a condition.
     Controller,
-    /// A controller that looks without having said so.
+    /// A controller that reads the loss without declaring it.
     Undeclared,
 }
 
-/// What a controller leaves on the board for itself.
+/// A value that a controller keeps on the board.
 pub const MINE: Key<f64> = Key::new("mine");
 
 impl Steering {

@@ -1,4 +1,4 @@
-//! However a run ends, everybody outside hears of it.
+//! Every outcome of a run is reported to external services.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::lab::{Lab, data, epochs};
 use crate::loopback::{Answer, Server};
 use crate::run_directory::{latest, recorded};
 
-/// What came to the server: texts of messages, and statuses of heartbeats.
+/// The messages and the heartbeat statuses that the server received.
 fn heard(server: &Server) -> (Vec<String>, Vec<String>) {
     let (mut texts, mut statuses) = (Vec::new(), Vec::new());
     for request in server.received() {
@@ -97,9 +97,9 @@ fn a_failure() {
 }
 
 #[test]
-fn the_best_model_a_disabled_hook_and_an_early_stop_are_told_as_such() {
+fn the_best_model_a_disabled_hook_and_an_early_stop_are_reported() {
     let (server, root) = (Server::start(&[Answer::Status(200)]), tempfile::tempdir().unwrap());
-    // A minute between any two batches, so that nothing comes too soon.
+    // A minute between batches, so that no message is suppressed as too frequent.
     let hand = Hand::at(0);
     let mut trainer =
         recorded(root.path(), Settings { background_saves: false, ..epochs(9) }).with_clock(hand.clone());
@@ -131,7 +131,7 @@ fn panic_quietly() {
 }
 
 #[test]
-fn a_heart_beats_while_a_step_takes_as_long_as_it_likes() {
+fn heartbeats_are_sent_during_a_long_step() {
     let (server, root) = (Arc::new(Server::start(&[Answer::Status(200)])), tempfile::tempdir().unwrap());
     let mut trainer = recorded(root.path(), settings());
     trainer.add_hook(heartbeat().to(address(&server))).unwrap();
@@ -139,7 +139,7 @@ fn a_heart_beats_while_a_step_takes_as_long_as_it_likes() {
     let counted = Arc::clone(&beats);
     let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_step(move |lab, batch, cx| {
         let start = Instant::now();
-        // The second step is not over before three hearts have beaten in it.
+        // The second step lasts until three heartbeats have arrived.
         let before = other_side.received().len();
         while cx.progress().step == 1 && *counted.lock().unwrap() < 3 {
             assert!(start.elapsed() < Duration::from_mins(1), "it does not beat");

@@ -1,5 +1,5 @@
-//! Hooks that reach outside: whatever the other side does, training comes to the same bits, waits for nothing, tells what
-//! failed, and the secret stays one.
+//! Hooks that send to external services: whatever the server does, training is bit-identical, does not wait,
+//! reports failures, and does not reveal the secret.
 
 mod ends;
 mod own_process;
@@ -20,7 +20,7 @@ use crate::lab::{bits, data, epochs};
 use crate::loopback::{Answer, Server};
 use crate::run_directory::{latest, recorded, run_json};
 
-/// What must be read nowhere.
+/// A secret that must not appear anywhere.
 pub const TOKEN: &str = "T0K3N-7f3a";
 
 /// The address of a webhook at this server.
@@ -58,7 +58,7 @@ fn settings() -> Settings {
     Settings { log_every_n_steps: 1, ..epochs(2) }
 }
 
-/// What training comes to, to the bit, and what was logged, without its times.
+/// The bits of the weights, and the logged lines without their times.
 fn outcome(root: &Path, toy: &Toy) -> (Vec<u32>, Vec<String>) {
     let lines = std::fs::read_to_string(latest(root).join("metrics.jsonl")).unwrap();
     let timeless = |line: &str| {
@@ -77,7 +77,7 @@ fn without() -> (Vec<u32>, Vec<String>) {
     outcome(root.path(), &toy)
 }
 
-/// Trains with everything that reaches outside, to this address, and holds it against a run without.
+/// Trains with hooks that send to this address, and compares the result with a run without them.
 fn compared(address: &Secret, retries: u32) -> Report {
     let (root, mut toy, told) = (tempfile::tempdir().unwrap(), Toy::default(), SharedVec::new());
     let tell = told.clone();
@@ -104,14 +104,14 @@ fn compared(address: &Secret, retries: u32) -> Report {
     report
 }
 
-/// The texts of what failed, of one hook.
+/// The errors of a hook.
 fn failures(report: &Report, hook: &str) -> Vec<String> {
     let by = format!("hook `{hook}`");
     let kinds = report.failures.kinds.iter().filter(|kind| kind.by == by);
     kinds.map(|kind| kind.error.clone()).collect()
 }
 
-/// With failures of both hooks that say this, and nothing delivered.
+/// Checks that both hooks report this failure and deliver nothing.
 #[track_caller]
 fn fails(address: &Secret, retries: u32, why: &str) {
     let report = compared(address, retries);
@@ -124,7 +124,7 @@ fn fails(address: &Secret, retries: u32, why: &str) {
     }
 }
 
-/// With everything delivered, in the end.
+/// Checks that everything is delivered in the end.
 #[track_caller]
 fn arrives(server: &Server) {
     let report = compared(&address(server), 3);
@@ -174,7 +174,7 @@ fn a_server_that_answers_byte_by_byte_in_time() {
 
 #[test]
 fn a_server_that_recovers() {
-    // Whoever comes first is turned away, and comes again: the heartbeat, which has just begun, with its last word.
+    // The first request is rejected. A message is sent again; a heartbeat is followed by the next one.
     let server = Server::start(&[Answer::Status(500), Answer::Status(200)]);
     let report = compared(&address(&server), 3);
     let notify = &report.sinks[0];
@@ -184,7 +184,7 @@ fn a_server_that_recovers() {
 }
 
 #[test]
-fn a_server_that_wants_to_be_left_alone_for_a_while() {
+fn a_server_that_asks_to_retry_later() {
     let server = Server::start(&[Answer::With(429, "Retry-After: 2"), Answer::Status(200)]);
     let (root, mut toy) = (tempfile::tempdir().unwrap(), Toy::default());
     let mut trainer = recorded(root.path(), settings());

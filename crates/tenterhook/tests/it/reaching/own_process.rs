@@ -1,5 +1,5 @@
-//! A process of its own, with the address in its environment, as users have it: nothing of it is printed or written, also
-//! where things go wrong.
+//! A child process with the webhook's address in its environment: the address is never printed or written,
+//! even after errors.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ use crate::loopback::{Answer, Server};
 
 const CHILD: &str = "TENTERHOOK_REACHING_CHILD";
 
-/// What the process does: trains by the configuration in the directory that the variable names.
+/// The child process: trains by the configuration in the directory of the environment variable.
 #[test]
 fn in_the_process() {
     let Ok(root) = std::env::var(CHILD) else { return };
@@ -73,7 +73,7 @@ flush_timeout = "10 s"
 "#;
 
 #[test]
-fn the_address_comes_from_the_environment_and_goes_nowhere() {
+fn the_address_comes_from_the_environment_and_is_never_shown() {
     let url = |server: &Server| server.url(&format!("/services/{TOKEN}"));
     let good = Server::start(&[Answer::Status(200)]);
     let bad = Server::start(&[Answer::Status(403)]);
@@ -100,7 +100,7 @@ fn the_address_comes_from_the_environment_and_goes_nowhere() {
 }
 
 #[test]
-fn a_variable_that_is_not_set_is_told_with_what_to_do_and_training_goes_on() {
+fn an_unset_variable_is_reported_with_a_fix_and_training_continues() {
     let root = tempfile::tempdir().unwrap();
     let printed = process(root.path(), HOOKS, None);
     for hook in ["notify", "heartbeat"] {

@@ -1,10 +1,10 @@
-//! The address of a webhook is read nowhere.
+//! The address of a webhook must not appear anywhere.
 
 use std::path::Path;
 
 use super::TOKEN;
 
-/// Looks into every file below the directory.
+/// Checks every file below a directory.
 #[track_caller]
 pub fn not_below(directory: &Path) {
     let mut seen = 0;

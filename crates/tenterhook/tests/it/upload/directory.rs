@@ -8,7 +8,7 @@ use super::job::{End, ID, Job};
 use super::{assert_same, files, whole};
 use crate::lab::{data, epochs, trainer};
 
-/// A place, and options that lead there.
+/// A training that uploads to another directory.
 fn job(root: &tempfile::TempDir) -> Job {
     let to = root.path().join("backup");
     let mut job = Job::new(root.path(), Some(format!("to = \"{}\"", to.display())));
@@ -35,7 +35,7 @@ fn every_checkpoint_arrives_byte_for_byte_and_training_is_the_same() {
 }
 
 #[test]
-fn what_was_uploaded_is_whole_and_training_goes_on_from_it() {
+fn an_uploaded_checkpoint_is_whole_and_can_be_resumed() {
     let root = tempfile::tempdir().unwrap();
     let job = job(&root);
     let ended = job.run();
@@ -51,7 +51,7 @@ fn what_was_uploaded_is_whole_and_training_goes_on_from_it() {
 }
 
 #[test]
-fn the_one_that_is_written_on_a_signal_or_after_a_failure_arrives_too() {
+fn a_checkpoint_after_a_signal_or_a_failure_is_also_uploaded() {
     for (end, name) in [(End::Interrupted, "emergency-"), (End::Failed, "epoch=1-")] {
         let root = tempfile::tempdir().unwrap();
         let mut job = Job { end, ..job(&root) };
@@ -65,11 +65,11 @@ fn the_one_that_is_written_on_a_signal_or_after_a_failure_arrives_too() {
 }
 
 #[test]
-fn only_the_best_are_uploaded_where_nothing_else_is_wanted() {
+fn only_the_best_are_uploaded_if_so_configured() {
     let root = tempfile::tempdir().unwrap();
     let mut job = job(&root);
     job.hook = job.hook.map(|hook| format!("{hook}\nonly = \"best\""));
-    // The toy's validation gets worse.
+    // The validation loss of the toy increases, so only the first checkpoint is a best one.
     job.checkpoint = "monitor = \"val/loss\"\nsave_top_k = -1".into();
     job.run();
     assert_eq!(whole(&files(&job.checkpoints())).len(), 3);
@@ -77,10 +77,10 @@ fn only_the_best_are_uploaded_where_nothing_else_is_wanted() {
 }
 
 #[test]
-fn where_nothing_can_be_written_there_is_no_manifest_and_training_is_the_same() {
+fn a_failed_upload_leaves_no_manifest_and_does_not_change_training() {
     let root = tempfile::tempdir().unwrap();
     let job = job(&root);
-    // A directory that stands where a file is to go, in one of the three.
+    // In one of the three uploads, a directory is in the place of a file.
     let in_the_way = root.path().join("backup").join(ID).join("epoch=1-step=4/weights.safetensors/x");
     fs::create_dir_all(in_the_way).unwrap();
     let ended = job.run();
@@ -93,10 +93,11 @@ fn where_nothing_can_be_written_there_is_no_manifest_and_training_is_the_same() 
 }
 
 #[test]
-fn one_that_is_removed_before_its_turn_is_no_failure() {
+fn a_checkpoint_that_is_removed_before_its_upload_is_no_failure() {
     let root = tempfile::tempdir().unwrap();
     let mut job = job(&root);
-    // Only the newest stays, and each is announced when the next has replaced it already or not, as it comes.
+    // Only the newest checkpoint is kept, and an upload may start before or after the next save has replaced
+    // its checkpoint.
     job.checkpoint = "every_n_train_steps = 1".into();
     let ended = job.run();
     let sink = ended.sink();
@@ -112,9 +113,9 @@ fn one_that_is_removed_before_its_turn_is_no_failure() {
 }
 
 #[test]
-fn what_was_not_uploaded_before_is_when_the_run_goes_on() {
+fn missing_uploads_are_made_up_by_a_resume() {
     let root = tempfile::tempdir().unwrap();
-    // As one that was killed before it could.
+    // As if the process had been killed before its uploads.
     let first = Job { hook: None, epochs: 2, ..job(&root) };
     first.run();
     let job = Job { resume: true, ..job(&root) };
@@ -125,7 +126,7 @@ fn what_was_not_uploaded_before_is_when_the_run_goes_on() {
 }
 
 #[test]
-fn among_the_checkpoints_themselves_is_no_place_for_them() {
+fn uploads_into_the_checkpoint_directory_are_refused() {
     let root = tempfile::tempdir().unwrap();
     let mut job = job(&root);
     job.hook = Some(format!("to = \"{}\"", job.checkpoints().join("backup").display()));

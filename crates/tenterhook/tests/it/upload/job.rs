@@ -1,4 +1,5 @@
-//! A training that uploads, in a process of its own where the environment matters: it belongs to the whole process.
+//! A training that uploads, in a child process if it needs environment variables, because they belong to the
+//! whole process.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +15,7 @@ use crate::lab::{Lab, bits, data, epochs, trainer};
 use crate::run_directory::plan;
 
 pub const ID: &str = "the-run";
-/// What the child is to do.
+/// The environment variable with the job of the child process.
 const JOB: &str = "TENTERHOOK_TEST_OF_UPLOAD";
 pub const SECRETS: [(&str, &str); 3] = [
     ("AWS_ACCESS_KEY_ID", "AKIDTHATNOBODYSEES"),
@@ -25,18 +26,18 @@ pub const SECRETS: [(&str, &str); 3] = [
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Job {
     pub root: PathBuf,
-    /// The options of the hook; without it where there are none.
+    /// The options of the hook; `None` for a training without it.
     pub hook: Option<String>,
     pub epochs: i64,
     pub resume: bool,
     pub end: End,
-    /// What the hook `checkpoint` is told besides.
+    /// Additional options of the hook `checkpoint`.
     pub checkpoint: String,
-    /// So many bytes are in each checkpoint besides what a toy has.
+    /// The number of additional bytes in each checkpoint.
     pub ballast: usize,
 }
 
-/// How the training ends, in its second epoch.
+/// The end of the training, in its second epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum End {
     #[default]
@@ -45,7 +46,7 @@ pub enum End {
     Failed,
 }
 
-/// What became of it.
+/// The result of a training.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ended {
     pub bits: Vec<u32>,
@@ -59,7 +60,7 @@ impl Ended {
         &self.sinks[0]
     }
 
-    /// All that people are told.
+    /// All notices, as text.
     pub fn said(&self) -> String {
         self.told.join("\n")
     }
@@ -118,8 +119,8 @@ impl Job {
         Ended { bits: bits(&lab.toy), how, told, sinks: report.sinks }
     }
 
-    /// Trains in another process, with these variables, and looks for secrets in whatever it leaves. An empty variable is
-    /// removed.
+    /// Trains in a child process with these environment variables, and searches its output and files for
+    /// secrets. An empty variable is removed.
     pub fn run_with(&self, variables: &[(&str, &str)]) -> Ended {
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args(["--exact", "upload::job::does_its_job", "--nocapture"]);
@@ -152,7 +153,7 @@ fn hold_no_secret(what: &str, bytes: &[u8]) {
     }
 }
 
-/// Looks into every file below a directory.
+/// Searches every file below a directory for secrets.
 fn search(directory: &Path) {
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -167,7 +168,7 @@ fn search(directory: &Path) {
     }
 }
 
-/// The child; for whoever else runs it there is nothing to do.
+/// The child process; in a normal test run this does nothing.
 #[test]
 fn does_its_job() {
     let Ok(job) = std::env::var(JOB) else { return };

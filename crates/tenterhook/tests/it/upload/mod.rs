@@ -1,4 +1,4 @@
-//! Checkpoints that are uploaded: what arrives, whatever the other side does, and that training never minds.
+//! Uploads of checkpoints: the files arrive, and failures of the storage do not affect training.
 
 mod directory;
 mod job;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Every file below a directory, by its path from there; what links lead to is there by its own name.
+/// Every file below a directory, by its relative path. Links are skipped, because their targets are listed.
 fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(directory).into_iter().flatten() {
@@ -25,7 +25,7 @@ fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     files
 }
 
-/// Compares, and names what differs; the bytes would fill pages.
+/// Compares files, and reports only the names of those that differ, because their content is large.
 #[track_caller]
 fn assert_same(there: &BTreeMap<String, Vec<u8>>, here: &BTreeMap<String, Vec<u8>>) {
     let differs = |file: &&String| there.get(*file) != here.get(*file);

@@ -1,4 +1,4 @@
-//! Uploads to a real S3 server, with and without somebody who disturbs.
+//! Uploads to a real S3 server, directly or through a faulty proxy.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -27,7 +27,7 @@ impl Place {
         self.job.run_with(&[("AWS_ENDPOINT_URL", &format!("http://127.0.0.1:{port}"))])
     }
 
-    /// What is in the bucket, by its path below the run.
+    /// The objects in the bucket, by their path below the run.
     fn there(&self) -> BTreeMap<String, Vec<u8>> {
         let below = format!("some/where/{ID}/");
         let name = |key: &str| key.strip_prefix(&below).expect("nothing is elsewhere").to_owned();
@@ -69,7 +69,7 @@ fn every_checkpoint_arrives_byte_for_byte_and_its_manifest_last() {
 }
 
 #[test]
-fn an_encrypted_server_is_believed_by_its_certificate_alone() {
+fn an_encrypted_server_is_trusted_only_by_its_certificate() {
     let Some(moto) = Moto::shared() else { return };
     let endpoint = format!("https://localhost:{}", moto.tls_port);
     let place = Place::new(moto, "retries = 0");
@@ -87,7 +87,7 @@ fn an_encrypted_server_is_believed_by_its_certificate_alone() {
 }
 
 #[test]
-fn what_goes_wrong_now_and_then_is_repeated() {
+fn occasional_failures_are_retried() {
     let Some(moto) = Moto::shared() else { return };
     for fate in [Fate::Answer(500), Fate::Answer(503), Fate::Reset, Fate::Dribble] {
         let place = Place::new(moto, "retries = 3");
@@ -103,7 +103,7 @@ fn what_goes_wrong_now_and_then_is_repeated() {
 }
 
 #[test]
-fn a_request_that_is_never_answered_is_given_up_and_repeated() {
+fn a_request_that_is_never_answered_times_out_and_is_retried() {
     let Some(moto) = Moto::shared() else { return };
     let place = Place::new(moto, "retries = 1\ntimeout = \"1 s\"");
     let mut hung = false;
@@ -118,7 +118,7 @@ fn a_request_that_is_never_answered_is_given_up_and_repeated() {
 }
 
 #[test]
-fn a_server_that_always_fails_is_told_and_nothing_half_has_a_manifest() {
+fn a_server_that_always_fails_is_reported_and_no_incomplete_upload_has_a_manifest() {
     let Some(moto) = Moto::shared() else { return };
     for (fate, words) in [
         (Fate::Answer(500), "the storage answered 500, 2 times"),
@@ -146,7 +146,7 @@ fn a_server_that_always_fails_is_told_and_nothing_half_has_a_manifest() {
 }
 
 #[test]
-fn a_manifest_that_does_not_get_through_leaves_none() {
+fn a_failed_upload_of_the_manifest_leaves_no_manifest() {
     let Some(moto) = Moto::shared() else { return };
     let place = Place::new(moto, "retries = 0");
     let proxy = Proxy::start(moto.port, |what| {
@@ -161,7 +161,7 @@ fn a_manifest_that_does_not_get_through_leaves_none() {
 }
 
 #[test]
-fn where_nobody_listens_training_goes_on_and_the_failure_names_the_way_out() {
+fn without_a_server_training_continues_and_the_failure_names_a_fix() {
     let Some(moto) = Moto::shared() else { return };
     let place = Place::new(moto, "retries = 1");
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -172,7 +172,7 @@ fn where_nobody_listens_training_goes_on_and_the_failure_names_the_way_out() {
     assert!(said.contains("check AWS_ENDPOINT_URL"), "{said}");
     assert_eq!((ended.sink().delivered, ended.sink().failed), (0, 3));
 
-    // The next part of the run brings what is missing, with what comes new.
+    // The resumed run uploads the missing checkpoints and the new ones.
     let again = Place { job: Job { resume: true, epochs: 4, ..place.job.clone() }, ..place };
     again.train(moto.port);
     let here = files(&again.job.checkpoints());
@@ -181,7 +181,7 @@ fn where_nobody_listens_training_goes_on_and_the_failure_names_the_way_out() {
 }
 
 #[test]
-fn a_bucket_that_is_not_there_is_told_with_what_to_do() {
+fn a_missing_bucket_is_reported_with_a_fix() {
     let Some(moto) = Moto::shared() else { return };
     let mut place = Place::new(moto, "");
     place.job.hook = Some("to = \"s3://nowhere\"".into());
@@ -192,8 +192,8 @@ fn a_bucket_that_is_not_there_is_told_with_what_to_do() {
 }
 
 #[test]
-fn credentials_that_are_refused_are_told_and_not_shown() {
-    // The first thing that is asked is allowed, which makes the bucket.
+fn refused_credentials_are_reported_and_not_shown() {
+    // Only the first request is allowed, which creates the bucket.
     let Some(moto) = Moto::start(&[("INITIAL_NO_AUTH_ACTION_COUNT", "1")]) else { return };
     let place = Place::new(&moto, "");
     let ended = place.train(moto.port);
@@ -240,7 +240,7 @@ fn a_destination_that_cannot_work_is_reported_without_any_checkpoint() {
 }
 
 #[test]
-fn a_destination_that_works_is_asked_once_and_nothing_is_said() {
+fn a_working_destination_is_checked_once_without_a_notice() {
     let Some(moto) = Moto::shared() else { return };
     let mut place = Place::new(moto, "");
     place.job.checkpoint = "save_top_k = 0".into();
@@ -253,7 +253,7 @@ fn a_destination_that_works_is_asked_once_and_nothing_is_said() {
 }
 
 #[test]
-fn a_server_that_repeats_what_it_was_sent_gives_nothing_away() {
+fn a_server_that_repeats_the_request_does_not_reveal_secrets() {
     let Some(moto) = Moto::shared() else { return };
     let place = Place::new(moto, "");
     let proxy = Proxy::start(moto.port, |_| Fate::Repeat);
@@ -263,7 +263,7 @@ fn a_server_that_repeats_what_it_was_sent_gives_nothing_away() {
 }
 
 #[test]
-fn what_does_not_get_through_in_time_is_lost_and_said() {
+fn deliveries_that_time_out_are_lost_and_reported() {
     let Some(moto) = Moto::shared() else { return };
     let place = Place::new(moto, "flush_timeout = \"1 s\"");
     let proxy = Proxy::start(moto.port, |_| Fate::Hang);
@@ -292,7 +292,7 @@ fn a_large_file_goes_in_parts_of_which_one_may_be_repeated() {
 }
 
 #[test]
-fn parts_that_are_of_no_use_are_not_left_there() {
+fn an_aborted_upload_leaves_no_parts() {
     let Some(moto) = Moto::shared() else { return };
     let mut place = Place::new(moto, "retries = 0");
     (place.job.epochs, place.job.ballast) = (1, 20 << 20);

@@ -1,4 +1,4 @@
-//! A real S3 server, moto's, and somebody between it and whoever asks who lets some requests go wrong.
+//! A real S3 server (moto), and a proxy that makes some requests fail.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// One server that speaks plainly and one that does not, with the same buckets. They end with whoever started them:
-/// their standard input does.
+/// An HTTP and an HTTPS server with the same buckets. They end when their standard input closes, with the
+/// process that started them.
 const SCRIPT: &str = r#"
 import ssl, sys, tempfile, threading
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -28,15 +28,15 @@ sys.stdin.read()
 
 pub struct Moto {
     pub port: u16,
-    /// Of the one that is encrypted.
+    /// The port of the HTTPS server.
     pub tls_port: u16,
-    /// Its certificate, as a PEM file has it.
+    /// The certificate of the HTTPS server, in PEM format.
     pub certificate: String,
     server: Child,
 }
 
 impl Moto {
-    /// The one that all tests use, each with a bucket of its own; `None` where there is no Python with it.
+    /// The server that all tests share, with one bucket per test; `None` without a Python with moto.
     pub fn shared() -> Option<&'static Moto> {
         static SHARED: OnceLock<Option<Moto>> = OnceLock::new();
         SHARED.get_or_init(|| Moto::start(&[])).as_ref()
@@ -64,7 +64,7 @@ impl Moto {
         Some(Moto { port, tls_port, certificate, server })
     }
 
-    /// A bucket that nobody else has.
+    /// Creates a new bucket.
     pub fn bucket(&self) -> Bucket {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("bucket-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -102,11 +102,11 @@ impl Bucket {
     }
 }
 
-/// Moto believes whoever says who they are.
+/// Moto accepts any credentials.
 const SOMEBODY: &str = "AWS4-HMAC-SHA256 Credential=me/20260101/us-east-1/s3/aws4_request, \
                         SignedHeaders=host, Signature=0";
 
-/// One request on a connection of its own.
+/// Sends a request on a new connection.
 fn ask(port: u16, method: &str, path: &str) -> (u16, Vec<u8>) {
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: {SOMEBODY}\r\nContent-Length: 0\r\n\
@@ -127,26 +127,26 @@ fn pass_on(port: u16, head: &[u8], body: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// What happens to a request.
+/// The handling of a request by the proxy.
 #[derive(Clone, Copy, Debug)]
 pub enum Fate {
-    /// It is passed on.
+    /// Forward it.
     Pass,
-    /// It is answered with this status.
+    /// Answer with this status.
     Answer(u16),
-    /// It is refused, with all that was sent in the answer, as servers do that want to help.
+    /// Refuse it and repeat the request's head in the answer, as some servers do for debugging.
     Repeat,
-    /// It is never answered.
+    /// Never answer.
     Hang,
-    /// The connection is cut before all of it is read.
+    /// Close the connection before the whole request is read.
     Reset,
-    /// The answer comes byte by byte.
+    /// Send the answer byte by byte.
     Dribble,
 }
 
 type Decide = Box<dyn FnMut(&str) -> Fate + Send>;
 
-/// Between the two.
+/// The proxy between the uploader and the server.
 pub struct Proxy {
     pub port: u16,
     log: Arc<Mutex<Vec<String>>>,
@@ -168,13 +168,13 @@ impl Proxy {
         Proxy { port, log }
     }
 
-    /// What was passed on, as `PUT /bucket/key`, in order.
+    /// The forwarded requests, as `PUT /bucket/key`, in order.
     pub fn passed(&self) -> Vec<String> {
         self.log.lock().unwrap().clone()
     }
 }
 
-/// One request; the connection ends with it.
+/// Handles one request, and closes the connection.
 fn one(
     mut client: TcpStream,
     server: u16,
@@ -205,7 +205,7 @@ fn one(
     }
     let fate = decide.lock().unwrap()(&what);
     if let Fate::Reset = fate {
-        // What has not been read makes the system cut it.
+        // With unread data, the system resets the connection.
         return Ok(());
     }
     let mut body = vec![0; length];

@@ -4,7 +4,7 @@ use super::faulty::Faulty;
 use super::*;
 
 #[test]
-fn everything_is_synced_before_it_gets_its_name_and_the_older_one_goes_last() {
+fn everything_is_synced_before_it_gets_its_name_and_the_older_one_is_removed_last() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("a");
     let fill = [
@@ -43,13 +43,13 @@ fn everything_is_synced_before_it_gets_its_name_and_the_older_one_goes_last() {
 }
 
 #[test]
-fn what_has_the_name_is_synced_before_what_a_killed_process_left_beside_it_goes() {
+fn the_current_name_is_synced_before_leftovers_of_a_killed_process_are_removed() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("a");
     save(&RealDisk, &path, 2).unwrap();
     let sync_root = format!("sync {}", root.path().file_name().unwrap().to_string_lossy());
     for tidied in [false, true] {
-        // The older one, when the two had just changed places.
+        // The older checkpoint, right after the exchange of names.
         save(&RealDisk, &root.path().join(".a.unfinished"), 1).unwrap();
         let disk = Faulty::never();
         if tidied { clean_up(&disk, root.path()) } else { save(&disk, &path, 3) }.unwrap();
@@ -80,14 +80,14 @@ fn tensors_that_cannot_be_written_are_refused_before_anything_is_touched() {
 }
 
 #[test]
-fn a_link_atomically_replaces_anything_of_ours_under_its_name() {
+fn a_link_atomically_replaces_a_link_or_checkpoint_of_its_name() {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name);
     for (name, number) in [("a", 1), ("x/b", 2), ("last", 3)] {
         save(&RealDisk, &at(name), number).unwrap();
     }
     let disk = Faulty::never();
-    // A name for the first time, a link to elsewhere, and a directory.
+    // A new name, an existing link, and an existing checkpoint.
     for (link, target, number) in [("latest", "a", 1), ("latest", "x/b", 2), ("last", "a", 1)] {
         set_link(&disk, &at(link), &at(target)).unwrap();
         assert_eq!(std::fs::read_link(at(link)).unwrap(), Path::new(target), "the directory can be moved");
@@ -124,7 +124,7 @@ fn the_manifest_says_what_every_file_is() {
 }
 
 #[test]
-fn names_that_are_nothing_of_ours_are_left_alone_when_tidying() {
+fn a_clean_up_keeps_unknown_names() {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name);
     let kept = [".gitignore", ".notes/.a.unfinished", "x/a", "unfinished"];

@@ -5,7 +5,7 @@ use std::fs;
 use super::faulty::Faulty;
 use super::*;
 
-/// Two checkpoints, of which the newer one is to be damaged.
+/// Two checkpoints; tests damage the newer one.
 fn two() -> (tempfile::TempDir, PathBuf) {
     let root = tempfile::tempdir().unwrap();
     save(&Faulty::never(), &root.path().join("older"), 1).unwrap();
@@ -15,7 +15,7 @@ fn two() -> (tempfile::TempDir, PathBuf) {
     (root, newer)
 }
 
-/// The newer one must be found damaged, with this file to blame, and the older one taken.
+/// The newer checkpoint must be reported as damaged in this file, and the older one must be selected.
 fn check(root: &Path, newer: &Path, file: &str, what: &str) {
     let error = verify(newer).expect_err(what).to_string();
     assert!(error.contains(&format!("newer/{file} is damaged: ")), "{file} {what}: {error}");
@@ -27,7 +27,7 @@ fn check(root: &Path, newer: &Path, file: &str, what: &str) {
 }
 
 #[test]
-fn every_file_cut_flipped_or_gone_is_found_and_the_one_before_is_taken() {
+fn every_truncated_changed_or_missing_file_is_found_and_the_older_checkpoint_is_used() {
     let (root, newer) = two();
     assert_eq!(
         newest_whole(root.path(), OnUnreadable::Stop).unwrap(),
@@ -59,7 +59,7 @@ fn no_flipped_bit_of_any_byte_goes_unnoticed() {
             let mut flipped = whole.clone();
             flipped[at] ^= 1 << (at % 8);
             fs::write(&path, &flipped).unwrap();
-            // Every one of them is found; what follows from that is looked at for some.
+            // Every change is detected; the consequences are checked only for some, to save time.
             if at % 41 == 0 {
                 check(root.path(), &newer, file, &format!("flipped at {at}"));
             }
@@ -85,10 +85,10 @@ fn messages_say_what_is_wrong_and_what_to_do() {
     fs::remove_file(newer.join(MANIFEST)).unwrap();
     assert_eq!(said(&newer), "checkpoint R/newer/manifest.json is damaged: it is missing; use another one");
     assert_eq!(said(&root.path().join("none")), "there is no checkpoint R/none");
-    assert_eq!(said(root.path()), "R is not a checkpoint: it is no directory with a state.json");
+    assert_eq!(said(root.path()), "R is not a checkpoint: it is not a directory with a state.json");
     assert_eq!(
         said(&newer.join(STATE)),
-        "R/newer/state.json is not a checkpoint: it is no directory with a state.json"
+        "R/newer/state.json is not a checkpoint: it is not a directory with a state.json"
     );
 }
 
@@ -108,11 +108,11 @@ fn another_format_is_refused_and_says_so() {
             let integrity = Integrity::OtherFormat(refusal.clone());
             assert!(list(root.path()).unwrap().iter().any(|listed| listed.integrity == integrity));
         };
-        // With a manifest that may say other things than this program understands.
+        // With a manifest of that format.
         let text = manifest::Manifest::text(format, std::collections::BTreeMap::new()).unwrap();
         fs::write(newer.join(MANIFEST), text).unwrap();
         refused();
-        // And with none that this program knows of.
+        // Without a manifest, but with the format in `state.json`.
         fs::remove_file(newer.join(MANIFEST)).unwrap();
         let text = fs::read_to_string(newer.join(STATE)).unwrap();
         let own = format!("\"format\": {FORMAT}");
@@ -131,7 +131,7 @@ fn a_manifest_leads_to_no_file_elsewhere() {
             manifest::Manifest::text(FORMAT, std::iter::once((name.to_owned(), sum)).collect()).unwrap();
         fs::write(newer.join(MANIFEST), text).unwrap();
         let error = verify(&newer).unwrap_err().to_string();
-        assert!(error.contains("which is no name of a file"), "{error}");
+        assert!(error.contains("which is not a file name"), "{error}");
     }
 }
 

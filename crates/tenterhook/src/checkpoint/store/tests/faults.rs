@@ -6,11 +6,11 @@ use super::*;
 const ERRORS: [Fault; 4] =
     [Fault::Fails(EIO), Fault::Fails(ENOSPC), Fault::FailsHalfway(EIO), Fault::FailsHalfway(ENOSPC)];
 
-/// Looks at a directory after something was done or failed there; the text says what.
+/// Checks a directory and the result of an action in it; the text describes the fault.
 type Check<'a> = dyn Fn(&Path, Result<(), String>, &str) + 'a;
 
-/// Does something with a fault at every operation in turn, until it needs fewer. `prepare` makes a new directory
-/// each time; `check` is told whether it was done.
+/// Runs an action with a fault at every disk operation in turn. `prepare` fills a new directory each time;
+/// `check` receives the result.
 fn at_every_operation(
     fault: Fault,
     exchanges: bool,
@@ -42,7 +42,7 @@ fn one_of_the_same_name(root: &Path) {
 }
 
 #[test]
-fn a_save_that_fails_says_so_leaves_the_older_ones_and_can_be_tried_again() {
+fn a_failed_save_is_an_error_keeps_older_checkpoints_and_can_be_retried() {
     for (fault, exchanges, before) in ERRORS
         .iter()
         .flat_map(|fault| [(*fault, true, None), (*fault, true, Some(2)), (*fault, false, Some(2))])
@@ -53,7 +53,7 @@ fn a_save_that_fails_says_so_leaves_the_older_ones_and_can_be_tried_again() {
             let path = root.join("a");
             assert_eq!(number_of(&root.join("older")), 1, "{what}");
             match done {
-                // Only what was replaced could not be removed.
+                // Only the removal of the replaced checkpoint failed.
                 Ok(()) => assert_eq!(number_of(&path), 3, "{what}"),
                 Err(error) => {
                     let fix = if format!("{fault:?}").contains("28") {
@@ -76,7 +76,7 @@ fn a_save_that_fails_says_so_leaves_the_older_ones_and_can_be_tried_again() {
 }
 
 #[test]
-fn a_process_killed_in_a_save_leaves_the_old_or_the_new_and_no_litter_once_tidied() {
+fn a_process_killed_in_a_save_leaves_the_old_or_the_new_checkpoint_and_no_leftovers_after_clean_up() {
     for (exchanges, before) in [(true, None), (true, Some(2)), (false, Some(2))] {
         let prepare = if before.is_some() { one_of_the_same_name } else { one_older };
         let act = |disk: &dyn Disk, root: &Path| save(disk, &root.join("a"), 3);
@@ -127,7 +127,7 @@ fn a_removal_that_fails_or_is_killed_leaves_no_half_checkpoint() {
 }
 
 #[test]
-fn a_link_leads_to_a_whole_one_whenever_switching_it_fails_or_is_killed() {
+fn a_link_leads_to_a_whole_checkpoint_even_if_setting_it_fails_or_is_killed() {
     for fault in ERRORS.into_iter().chain([Fault::Dies]) {
         let prepare = |root: &Path| {
             one_of_the_same_name(root);
@@ -146,7 +146,7 @@ fn a_link_leads_to_a_whole_one_whenever_switching_it_fails_or_is_killed() {
 }
 
 #[test]
-fn a_process_killed_while_tidying_is_no_harm_to_the_next_one() {
+fn a_process_killed_in_a_clean_up_does_not_affect_the_next_one() {
     for fault in ERRORS.into_iter().chain([Fault::Dies]) {
         let prepare = |root: &Path| {
             one_of_the_same_name(root);
@@ -167,7 +167,7 @@ fn a_process_killed_while_tidying_is_no_harm_to_the_next_one() {
 }
 
 #[test]
-fn a_whole_save_that_fails_can_be_tried_again_and_one_that_is_killed_is_finished_by_a_resume() {
+fn a_failed_save_can_be_retried_and_a_killed_one_is_finished_by_a_resume() {
     for (fault, exchanges) in ERRORS.into_iter().map(|fault| (fault, true)).chain([(Fault::Dies, false)]) {
         let prepare = |root: &Path| {
             one_of_the_same_name(root);

@@ -7,48 +7,48 @@ use std::sync::Mutex;
 
 use crate::checkpoint::store::disk::{Disk, Fill, RealDisk};
 
-/// What happens at an operation.
+/// A fault of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It fails with this error of the system, before anything is done.
+    /// Fails with this system error and changes nothing.
     Fails(i32),
-    /// It fails with this error with half of it done.
+    /// Fails with this system error halfway.
     FailsHalfway(i32),
-    /// The process is killed with half of it done: this and every later operation fails and does nothing more.
+    /// The process is killed halfway: this operation and all later ones fail.
     Dies,
 }
 
 pub const EIO: i32 = 5;
 pub const ENOSPC: i32 = 28;
 
-/// The real disk, until a fault. It waits for nothing to be on the disk: no machine loses its power in a test.
+/// The real disk, until a fault. Nothing is synced, because these tests cut no power.
 pub struct Faulty {
     at: usize,
     fault: Fault,
     /// Whether it can exchange two directories.
     exchanges: bool,
-    /// What it was asked to do.
+    /// The requested operations.
     asked: Mutex<Vec<String>>,
 }
 
 impl Faulty {
-    /// One that fails at the operation of this index, and only there.
+    /// A disk that fails only at the operation with this index.
     pub fn new(at: usize, fault: Fault) -> Faulty {
         Faulty { at, fault, exchanges: true, asked: Mutex::default() }
     }
 
-    /// One that never fails, and only notes what it does.
+    /// A disk that never fails, and records its operations.
     pub fn never() -> Faulty {
         Faulty::new(usize::MAX, Fault::Dies)
     }
 
-    /// One that cannot exchange two directories.
+    /// Makes exchanging two directories unsupported.
     pub fn without_exchange(mut self) -> Faulty {
         self.exchanges = false;
         self
     }
 
-    /// What it was asked to do, in order.
+    /// The requested operations, in order.
     pub fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }
@@ -58,7 +58,7 @@ impl Faulty {
         self.asked().len() > self.at
     }
 
-    /// Does something, or as much of it as the fault allows.
+    /// Runs an operation, or as much of it as the fault allows.
     fn ask(
         &self,
         what: &str,
@@ -87,7 +87,7 @@ impl Faulty {
     }
 }
 
-/// Accepts this number of bytes and no more.
+/// A writer that accepts a limited number of bytes.
 struct Room<'a> {
     out: &'a mut dyn Write,
     left: usize,
@@ -146,7 +146,7 @@ impl Disk for Faulty {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        // Half a tree.
+        // Removes a part of the directory.
         let half = || {
             for file in fs::read_dir(path).into_iter().flatten().flatten().take(2) {
                 fs::remove_file(file.path()).unwrap();

@@ -1,4 +1,4 @@
-//! Directories, files and links that are no checkpoints of ours, and unreadable checkpoints.
+//! Directories, files and links of other programs, and unreadable checkpoints.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! A whole save as the writer runs it, and its completion by a resume.
+//! A complete save as the writer runs it, and its completion by a resume.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::module::{OptimizerState, Snapshot, SnapshotData};
 use crate::run::FilePosition;
 use crate::tensors::Buffers;
 
-/// A file of the run, and the line in it that the checkpoint's position is about.
+/// A file of the run, and its content up to the checkpoint's position.
 pub const MARKED: (&str, &str) = ("metrics.jsonl", "{\"step\":30}\n");
 
-/// Where the save goes, and its number.
+/// The name and the number of the saved checkpoint.
 pub const SAVED: (&str, u64) = ("deep/b", 3);
 
 fn named(name: &str) -> CheckpointPath {
@@ -48,7 +48,8 @@ fn contents() -> Contents {
     serde_json::from_value(state).unwrap()
 }
 
-/// Appends a line to a file of the run, and saves a checkpoint that replaces `older` and `a`, with `latest` and `last`.
+/// Appends a line to a file of the run, and saves a checkpoint that replaces `older` and `a`, with the links
+/// `latest` and `last`.
 pub fn carry_out(disk: &dyn Disk, root: &Path) -> Result<(), BoxError> {
     disk.write(&root.join(MARKED.0), &mut |out| out.write_all(MARKED.1.as_bytes()))?;
     let snapshot = Snapshot::new(|_| {
@@ -75,7 +76,7 @@ pub fn carry_out(disk: &dyn Disk, root: &Path) -> Result<(), BoxError> {
     all_removed(job.run(disk, &Buffers::default(), || ()).result?)
 }
 
-/// What a resume does before it trains: it tidies, and finishes what the newest checkpoint leaves open.
+/// The part of a resume before training: cleans up, and finishes the work after the newest save.
 pub fn resume(disk: &dyn Disk, root: &Path) -> Result<(), BoxError> {
     clean_up(disk, root)?;
     let newest = newest_whole(root, OnUnreadable::Stop)?.path.unwrap();

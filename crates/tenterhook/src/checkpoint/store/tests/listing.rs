@@ -5,7 +5,7 @@ use std::fs;
 use super::faulty::Faulty;
 use super::*;
 
-/// Saves with these fields of `state.json` changed.
+/// Saves a checkpoint with these changes of `state.json`.
 fn save_with(path: &Path, number: u64, changes: &serde_json::Value) {
     let mut state: serde_json::Value = serde_json::from_slice(&state(number)).unwrap();
     for (name, value) in changes.as_object().unwrap() {
@@ -16,7 +16,7 @@ fn save_with(path: &Path, number: u64, changes: &serde_json::Value) {
 }
 
 #[test]
-fn all_are_listed_with_what_they_say_the_newest_first() {
+fn all_checkpoints_are_listed_newest_first() {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name);
     save(&Faulty::never(), &at("a"), 1).unwrap();
@@ -55,12 +55,12 @@ fn all_are_listed_with_what_they_say_the_newest_first() {
 }
 
 #[test]
-fn the_newest_is_the_one_with_the_largest_number_and_latest_where_none_has_any() {
+fn the_newest_has_the_largest_number_or_is_latest_if_there_are_no_numbers() {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name);
     let newest = || newest_whole(root.path(), OnUnreadable::Stop).unwrap().path;
     assert_eq!(newest(), None);
-    // As in format 1, which did not count.
+    // As in format 1, which had no numbers.
     for (name, step) in [("a", 3), ("b", 1)] {
         save_with(&at(name), 0, &json!({ "progress": { "epoch": 0, "step": step } }));
     }
@@ -78,7 +78,7 @@ fn the_newest_is_the_one_with_the_largest_number_and_latest_where_none_has_any()
 }
 
 #[test]
-fn a_link_of_ours_that_leads_out_and_nowhere_is_a_checkpoint_that_cannot_be_read() {
+fn a_dangling_link_to_another_directory_is_an_unreadable_checkpoint() {
     for name in ["latest", "last"] {
         let root = tempfile::tempdir().unwrap();
         let link = root.path().join(name);
@@ -101,7 +101,7 @@ fn a_link_of_ours_that_leads_out_and_nowhere_is_a_checkpoint_that_cannot_be_read
 }
 
 #[test]
-fn one_that_lies_elsewhere_is_found_by_its_link() {
+fn a_checkpoint_in_another_directory_is_found_by_its_link() {
     let (root, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let far = elsewhere.path().canonicalize().unwrap().join("far");
     save(&Faulty::never(), &far, 7).unwrap();
@@ -114,7 +114,7 @@ fn one_that_lies_elsewhere_is_found_by_its_link() {
 }
 
 #[test]
-fn a_name_that_is_replaced_all_the_while_is_never_found_damaged() {
+fn a_checkpoint_that_is_replaced_repeatedly_is_never_found_damaged() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("a");
     save(&Faulty::never(), &path, 1).unwrap();

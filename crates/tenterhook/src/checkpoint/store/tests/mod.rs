@@ -22,7 +22,7 @@ use tenterhook_core::BoxError;
 use super::*;
 use crate::tensors::TensorMap;
 
-/// What a checkpoint of the tests holds: one that can be told from every other by its number.
+/// The `state.json` of the test checkpoint with this number.
 fn state(number: u64) -> Vec<u8> {
     let progress = json!({ "epoch": number / 2, "step": 10 * number });
     let metrics = json!({ "latest": { "val/loss": 1.0 / number.max(1) as f64 } });
@@ -30,7 +30,7 @@ fn state(number: u64) -> Vec<u8> {
     serde_json::to_vec_pretty(&state).unwrap()
 }
 
-/// Writes the checkpoint of this number.
+/// Writes the test checkpoint with this number.
 fn save(disk: &dyn Disk, path: &Path, number: u64) -> Result<(), BoxError> {
     let mut weights = TensorMap::default();
     weights.insert_f32("weight", [100], &[number as f32; 100]);
@@ -44,7 +44,7 @@ fn save(disk: &dyn Disk, path: &Path, number: u64) -> Result<(), BoxError> {
     write(disk, path, &files)
 }
 
-/// The number of the checkpoint under this name, which must be whole.
+/// The number of the checkpoint at this path, which must be whole.
 fn number_of(path: &Path) -> u64 {
     let files = open(path).unwrap();
     let state: serde_json::Value = serde_json::from_slice(&files.bytes(STATE).unwrap()).unwrap();
@@ -53,7 +53,7 @@ fn number_of(path: &Path) -> u64 {
     number
 }
 
-/// All names in a directory, hidden ones too, in order.
+/// All names in a directory, including hidden ones, sorted.
 fn names(root: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(root).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();

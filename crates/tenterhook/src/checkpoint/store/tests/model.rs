@@ -10,17 +10,17 @@ use super::*;
 /// An operation on a directory of checkpoints.
 #[derive(Clone, Debug)]
 enum Act {
-    /// Saves under one of a few names, which may be taken; then removes those that it replaces; then switches `latest`.
+    /// Saves under a name that may be taken, then sets `latest`, then removes the replaced checkpoints.
     Save { name: &'static str, replaces: Vec<&'static str> },
-    /// Removes one.
+    /// Removes a checkpoint.
     Prune { name: &'static str },
-    /// Removes what a killed process left.
+    /// Removes leftovers of a killed process.
     Tidy,
 }
 
 const NAMES: [&str; 3] = ["a", "emergency-b", "deep/c"];
 
-/// An act, and what goes wrong at which operation of it, if anything does.
+/// An act, and the fault at one of its disk operations, if any.
 type Step = (Act, Option<(usize, Fault)>);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -35,11 +35,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec((act, fault), 1..12)
 }
 
-/// What must exist: by name, the number of the checkpoint; several where a fault leaves it open which of them it is,
-/// and `None` where it may be gone.
+/// The numbers that each checkpoint may have after a fault, by name; `None` if it may be absent.
 type Model = BTreeMap<&'static str, Vec<Option<u64>>>;
 
-/// Saves as a trainer does; notes in the model what may be there after each part.
+/// Saves as a trainer does, and updates the model after each part.
 fn save_and_replace(
     disk: &dyn Disk,
     root: &Path,
@@ -50,7 +49,7 @@ fn save_and_replace(
     let path = root.join(name);
     model.entry(name).or_insert_with(|| vec![None]).push(Some(number));
     save(disk, &path, number)?;
-    // It is durable, so it must be found from here on.
+    // The checkpoint is durable, so it must be found from now on.
     model.insert(name, vec![Some(number)]);
     set_link(disk, &root.join("latest"), &path)?;
     for old in replaces.iter().filter(|old| **old != name) {
@@ -66,7 +65,7 @@ fn prune(disk: &dyn Disk, root: &Path, name: &'static str, model: &mut Model) ->
     Ok(())
 }
 
-/// What is under each name; every one that is there must be whole.
+/// Compares each name with the model; existing checkpoints must be whole.
 fn check(root: &Path, model: &mut Model) {
     for name in NAMES {
         let path = root.join(name);
@@ -85,8 +84,8 @@ fn check(root: &Path, model: &mut Model) {
     assert_eq!(listed.len(), model.values().filter(|left| left[0].is_some()).count());
 }
 
-/// Whether anything hidden is left.
-fn litter(root: &Path) -> Vec<String> {
+/// The remaining hidden names.
+fn hidden_names(root: &Path) -> Vec<String> {
     let deep = root.join("deep");
     let deep = if deep.exists() { names(&deep) } else { Vec::new() };
     names(root).into_iter().chain(deep).filter(|name| name.starts_with('.')).collect()
@@ -112,15 +111,15 @@ fn play(steps: &[Step], exchanges: bool) {
             check(root, &mut model);
         }
         if killed {
-            // As the next process does before all else.
+            // As the next process does first.
             clean_up(&Faulty::never(), root).unwrap();
             check(root, &mut model);
-            assert_eq!(litter(root), [""; 0]);
+            assert_eq!(hidden_names(root), [""; 0]);
         }
     }
     clean_up(&Faulty::never(), root).unwrap();
     check(root, &mut model);
-    assert_eq!(litter(root), [""; 0]);
+    assert_eq!(hidden_names(root), [""; 0]);
 }
 
 proptest! {

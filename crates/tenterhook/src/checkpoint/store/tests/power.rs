@@ -19,15 +19,15 @@ enum Node {
     Link(PathBuf),
 }
 
-/// What the disk had written by itself before the power was cut, besides what was synced.
+/// The unsynced changes that the disk wrote before the power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Persisted {
     Nothing,
-    /// The names of all directories; of files that were not synced, no content.
+    /// The names in all directories, but no content of unsynced files.
     Names,
-    /// The names in the root, and not those in the directories below it.
+    /// Only the names in the root.
     NamesInRoot,
-    /// The names below the root, and not those in it.
+    /// Only the names in directories below the root.
     NamesBelowRoot,
 }
 
@@ -57,7 +57,7 @@ impl PowerCut {
         PowerCut { root: root.to_owned(), exchanges, state }
     }
 
-    /// Everything that was done so far is on the disk.
+    /// Syncs everything.
     pub fn settle(&self) {
         let mut state = self.state.lock().unwrap();
         for node in &mut state.nodes {
@@ -69,19 +69,20 @@ impl PowerCut {
         }
     }
 
-    /// This operation from here on fails, and all after it: the process is killed, or the power is cut.
+    /// Makes the n-th operation from now on fail, and all later ones: the process is killed, or the power is
+    /// cut.
     pub fn end_at(&self, operation: usize) {
         let mut state = self.state.lock().unwrap();
         (state.operations, state.cut_at) = (0, operation);
     }
 
-    /// Whether that was before all was done.
+    /// Whether an operation has failed.
     pub fn has_ended(&self) -> bool {
         let state = self.state.lock().unwrap();
         state.operations > state.cut_at
     }
 
-    /// Writes what is left into an empty directory.
+    /// Writes the remaining content into an empty directory.
     pub fn restore(&self, into: &Path, persisted: Persisted) {
         restore(&self.state.lock().unwrap().nodes, 0, into, persisted);
     }
@@ -95,8 +96,8 @@ impl PowerCut {
         act(&mut state)
     }
 
-    /// The names from the root to a path.
-    fn checkpoint_paths(&self, path: &Path) -> Vec<OsString> {
+    /// The path components below the root.
+    fn components(&self, path: &Path) -> Vec<OsString> {
         let below = path.strip_prefix(&self.root).expect("the store writes below its root");
         let names = below.components().map(|part| match part {
             Component::Normal(name) => name.to_owned(),
@@ -106,14 +107,14 @@ impl PowerCut {
     }
 
     fn find(&self, state: &State, path: &Path) -> usize {
-        let names = self.checkpoint_paths(path);
+        let names = self.components(path);
         names.iter().fold(0, |node, name| match &state.nodes[node] {
             Node::Directory { now, .. } => now[name],
             _ => panic!("{} is not in a directory", path.display()),
         })
     }
 
-    /// The names in the directory of a path, and its own.
+    /// The names in the directory of a path, and the path's own name.
     fn entry<'s>(&self, state: &'s mut State, path: &Path) -> (&'s mut Names, OsString) {
         let directory = self.find(state, path.parent().unwrap());
         match &mut state.nodes[directory] {
@@ -230,7 +231,7 @@ impl Disk for PowerCut {
             RealDisk.remove(path)?;
             let (names, name) = self.entry(state, path);
             let Some(id) = names.remove(&name) else { return Ok(()) };
-            // What it held goes before it does.
+            // The content is removed first.
             if let Node::Directory { now, .. } = &mut state.nodes[id] {
                 now.clear();
             }

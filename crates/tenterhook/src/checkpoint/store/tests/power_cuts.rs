@@ -10,15 +10,15 @@ struct After {
     whole: Vec<u64>,
     newest: u64,
     latest: Option<u64>,
-    /// The file of the run that a checkpoint has a position of.
+    /// The content of the run's file [`jobs::MARKED`].
     marked: Option<String>,
-    /// Whether the action had ended.
+    /// Whether the action was complete.
     done: bool,
-    /// For messages.
+    /// A description for messages.
     what: String,
 }
 
-/// Two checkpoints, of which `latest` is the newer, all of it on the disk.
+/// Two durable checkpoints; `latest` links to the newer one.
 fn two_checkpoints(root: &Path, exchanges: bool) -> PowerCut {
     std::fs::create_dir(root).unwrap();
     let disk = PowerCut::new(root, exchanges);
@@ -29,7 +29,7 @@ fn two_checkpoints(root: &Path, exchanges: bool) -> PowerCut {
     disk
 }
 
-/// Looks at what is left, in each way in which the disk may have written some of it by itself.
+/// Checks the state after a power cut, for all kinds of unsynced changes that the disk may have written.
 fn after(disk: &PowerCut, what: &str, check: &dyn Fn(&After)) {
     for persisted in Persisted::ALL {
         let what = format!("{what}, persisted {persisted:?}");
@@ -53,7 +53,7 @@ fn after(disk: &PowerCut, what: &str, check: &dyn Fn(&After)) {
     }
 }
 
-/// Does something to two checkpoints with a power cut at every operation in turn, and at last one after all of them.
+/// Runs an action on two checkpoints with a power cut at every disk operation in turn, and finally after all of them.
 fn at_every_operation(exchanges: bool, act: Act<'_>, check: &dyn Fn(&After)) {
     for at in 0.. {
         let place = tempfile::tempdir().unwrap();
@@ -72,7 +72,7 @@ fn at_every_operation(exchanges: bool, act: Act<'_>, check: &dyn Fn(&After)) {
 }
 
 #[test]
-fn a_new_checkpoint_is_there_once_its_save_has_ended_and_the_others_stay() {
+fn a_new_checkpoint_is_durable_after_its_save_and_the_others_are_kept() {
     let act = |disk: &dyn Disk, root: &Path| save(disk, &root.join("deep/er/b"), 3);
     at_every_operation(true, &act, &|After { whole, newest, latest, done, what, .. }| {
         assert!(*whole == [1, 2, 3] || !done && *whole == [1, 2], "{what}: {whole:?}");
@@ -109,7 +109,7 @@ fn a_link_leads_to_the_old_or_the_new_one() {
     });
 }
 
-/// What is true at every instant of a whole save and of what a resume finishes of it.
+/// What must hold at every instant of a save and of the resume that completes it.
 fn nothing_is_lost(After { whole, newest, latest, marked, what, .. }: &After) {
     assert!(*whole == [3] || whole.starts_with(&[1, 2]) || *whole == [2, 3], "{what}: {whole:?}");
     assert_eq!(newest, whole.last().unwrap(), "{what}");
@@ -119,7 +119,7 @@ fn nothing_is_lost(After { whole, newest, latest, marked, what, .. }: &After) {
 }
 
 #[test]
-fn a_whole_save_never_leaves_fewer_checkpoints_than_before() {
+fn a_save_never_leaves_fewer_checkpoints_than_before() {
     for exchanges in [true, false] {
         at_every_operation(exchanges, &jobs::carry_out, &|after| {
             nothing_is_lost(after);
@@ -141,7 +141,8 @@ fn a_resume_that_finishes_a_killed_save_loses_nothing_by_a_power_cut() {
                 assert!(killed_at > 20, "there are some operations");
                 return;
             }
-            // What the killed process did and did not sync is still seen. Without its checkpoint nothing is left open.
+            // The disk still has the unsynced changes of the killed process. Without its checkpoint, there is
+            // no pending work.
             let pending_post_save = root.join(jobs::SAVED.0).exists();
             disk.end_at(if pending_post_save { cut_at } else { usize::MAX });
             let resumed = jobs::resume(&disk, &root);

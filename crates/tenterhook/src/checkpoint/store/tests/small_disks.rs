@@ -4,7 +4,7 @@ use std::fs;
 
 use super::*;
 
-/// The directory that a variable names; CI names one.
+/// The directory in an environment variable, which CI sets.
 fn directory(variable: &str, what: &str) -> Option<PathBuf> {
     let found = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_dir());
     if found.is_none() {
@@ -15,7 +15,7 @@ fn directory(variable: &str, what: &str) -> Option<PathBuf> {
 }
 
 #[test]
-fn a_full_disk_is_said_to_be_full_and_what_was_there_stays() {
+fn a_full_disk_is_reported_and_existing_files_are_kept() {
     let Some(disk) = directory("TENTERHOOK_SMALL_DISK", "directory on a disk of 1 MiB") else { return };
     let root = tempfile::tempdir_in(disk).unwrap();
     let (a, b) = (root.path().join("a"), root.path().join("b"));
@@ -40,7 +40,7 @@ fn a_full_disk_is_said_to_be_full_and_what_was_there_stays() {
 }
 
 #[test]
-fn a_read_only_disk_is_said_to_be_one() {
+fn a_read_only_disk_is_reported() {
     let what = "directory that is mounted read-only";
     let Some(root) = directory("TENTERHOOK_READ_ONLY", what) else { return };
     for (what, done) in [
