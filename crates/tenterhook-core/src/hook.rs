@@ -147,7 +147,8 @@ pub trait Hook: Any + Send {
         None
     }
 
-    /// The wrapped hook to change, if this is a wrapper.
+    /// The wrapped hook to change. A wrapper implements it together with [`wrapped`](Hook::wrapped): the first saves the
+    /// state of the wrapped hook, the second restores it.
     fn wrapped_mut(&mut self) -> Option<&mut dyn Hook> {
         None
     }

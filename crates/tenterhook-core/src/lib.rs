@@ -54,6 +54,7 @@ pub mod printable;
 pub mod progress;
 pub mod random;
 pub mod read_counter;
+pub mod readable;
 pub mod roster;
 pub mod run_context;
 pub mod runner;

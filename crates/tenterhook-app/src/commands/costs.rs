@@ -3,7 +3,7 @@
 use tenterhook::run::{CostOfCalls, CostOfHook, EngineReads, HookCosts};
 use tenterhook::{Budget, OverBudget, Report, RunNotice};
 
-use crate::format::{Side, duration, one_line, table, truncated};
+use crate::format::{Side, duration, one_line, short_duration, table, truncated};
 
 /// A hook below this share of the step time has no row, unless it failed or read values from the engine.
 const MIN_SHARE: f64 = 0.0005;
@@ -17,7 +17,7 @@ pub(super) fn title(costs: &HookCosts) -> String {
     let share: f64 = costs.hooks.iter().map(|hook| hook.share).sum();
     let total: f64 = costs.hooks.iter().map(|hook| hook.calls.total_s).sum();
     let outside = match total - share * costs.seconds {
-        outside @ 1e-6.. => format!(", plus {} outside of steps", precise_duration(outside)),
+        outside @ 1e-6.. => format!(", plus {} outside of steps", short_duration(outside)),
         _ => String::new(),
     };
     let trained = share == 0.0 || costs.hooks.iter().any(|hook| hook.calls.in_steps_s > 0.0);
@@ -88,8 +88,8 @@ fn has_row(hook: &CostOfHook, step_seconds: f64) -> bool {
 
 fn row(name: &str, calls: CostOfCalls, share: f64) -> Vec<String> {
     let estimated = if calls.estimated { "~" } else { "" };
-    let [p50, p99] = [calls.p50_s, calls.p99_s].map(precise_duration);
-    let total = format!("{estimated}{}", precise_duration(calls.total_s));
+    let [p50, p99] = [calls.p50_s, calls.p99_s].map(short_duration);
+    let total = format!("{estimated}{}", short_duration(calls.total_s));
     vec![name.to_owned(), calls.calls.to_string(), total, p50, p99, percent(share)]
 }
 
@@ -107,19 +107,6 @@ pub(super) fn budget(budget: &Budget) -> String {
 
 fn percent(share: f64) -> String {
     format!("{:.2} %", share * 100.0)
-}
-
-/// A duration with three significant digits and a fitting unit.
-pub(super) fn precise_duration(seconds: f64) -> String {
-    let (number, unit) = match seconds {
-        10.0.. => return duration(seconds),
-        1.0.. => (seconds, "s"),
-        1e-3.. => (seconds * 1e3, "ms"),
-        1e-6.. => (seconds * 1e6, "µs"),
-        _ => return format!("{:.0} ns", seconds * 1e9),
-    };
-    let digits = if number >= 100.0 { 0 } else { 1 + usize::from(number < 10.0) };
-    format!("{number:.digits$} {unit}")
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use tenterhook::run::SentByHook;
 
-use super::costs::{count, precise_duration};
-use crate::format::{Side, one_line, table};
+use super::costs::count;
+use crate::format::{Side, one_line, short_duration, table};
 
 pub(super) const TITLE: &str = "sent by hooks";
 
@@ -22,7 +22,7 @@ pub(super) fn lines(sinks: &[SentByHook]) -> Vec<String> {
 
 fn row(of: &SentByHook) -> Vec<String> {
     let counts = [of.sent, of.delivered, of.failed, of.dropped, of.lost].map(count);
-    let times = [of.waited_s, of.flushed_s].map(precise_duration);
+    let times = [of.waited_s, of.flushed_s].map(short_duration);
     [one_line(&of.hook)].into_iter().chain(counts).chain(times).collect()
 }
 

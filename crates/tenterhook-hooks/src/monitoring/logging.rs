@@ -150,7 +150,7 @@ impl Observer for Logging {
     fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) -> HookResult {
         if self.is_due(cx) {
             let time = self.memory.epoch.read(cx.elapsed());
-            let mut line = format!("{} done in {}", cx.epoch_label(), text::duration(time));
+            let mut line = format!("{} done in {}", cx.epoch_label(), text::duration(time.as_secs_f64()));
             let mut metrics = cx.metrics().since_without_hooks(self.memory.epoch_mark);
             metrics.retain(|name, _| !self.memory.reported.contains_key(name));
             text::add_metrics(&mut line, &metrics);
@@ -213,7 +213,7 @@ impl Observer for Logging {
             text::outcome(cx.outcome),
             text::plural(cx.epochs_done, "epoch"),
             text::plural(cx.step, "step"),
-            text::duration(self.time(cx))
+            text::duration(self.time(cx).as_secs_f64())
         );
         if let Some(Best { value, epoch }) = self.memory.best {
             let _ = write!(text, "; best {BEST_OF} {} in {}", text::number(value), epoch_label(epoch, None));
@@ -224,7 +224,7 @@ impl Observer for Logging {
     }
 
     fn on_exception(&mut self, cx: &Exception) -> HookResult {
-        let time = text::duration(self.time(cx));
+        let time = text::duration(self.time(cx).as_secs_f64());
         cx.say(format!("failed after {} and {time}: {}", text::plural(cx.step, "step"), cx.failure));
         Ok(())
     }

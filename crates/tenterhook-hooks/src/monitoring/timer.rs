@@ -128,9 +128,9 @@ impl Timer {
         if cx.run.fast_dev_run || std::mem::replace(&mut self.stop_requested, true) {
             return Decision::CONTINUE;
         }
-        let reason = format!("`duration` of {} is over", text::duration(duration));
+        let reason = format!("`duration` of {} is over", text::duration(duration.as_secs_f64()));
         if self.options.verbose {
-            cx.say(format!("{reason} after {} of training", text::duration(self.spent())));
+            cx.say(format!("{reason} after {} of training", text::duration(self.spent().as_secs_f64())));
         }
         Decision::stop(reason)
     }
@@ -210,7 +210,7 @@ impl Controller for Timer {
         self.now = cx.elapsed();
         self.state.train.stop(self.now);
         let [train, validation] =
-            [Phase::Train, Phase::Validate].map(|phase| text::duration(self.elapsed(phase)));
+            [Phase::Train, Phase::Validate].map(|phase| text::duration(self.elapsed(phase).as_secs_f64()));
         cx.say(format!("training took {train}, its validations {validation}"));
         Ok(Decision::CONTINUE)
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use tenterhook_core::readable::plural;
 
 /// Whether the observers of a training are neutral.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -287,7 +288,7 @@ impl Difference {
             let size = first.largest.map(|largest| format!(", by at most {largest:.3e}")).unwrap_or_default();
             let more = match changed.count() {
                 0 => String::new(),
-                more => format!("; {more} more {kind}{}", plural(more as u64)),
+                more => format!("; {more} more {kind}{}", if more == 1 { "" } else { "s" }),
             };
             lines.push(format!("{}{size}{more}", first.what));
         }
@@ -300,14 +301,14 @@ impl Difference {
 
 impl NeutralityReport {
     fn verdict(&self) -> String {
-        let steps = counted(self.steps, "step");
+        let steps = plural(self.steps, "step");
         let idle: Vec<_> = self.not_exercised.iter().map(|idle| format!("`{}`", idle.hook)).collect();
         let not_exercised =
             if idle.is_empty() { String::new() } else { format!("; not exercised: {}", idle.join(", ")) };
         match &self.finding {
             Finding::Neutral => {
                 let (all, exercised) = (self.tested.len(), self.tested.len() - idle.len());
-                let observers = counted(all as u64, "observer");
+                let observers = plural(all as u64, "observer");
                 let observers =
                     if exercised < all { format!("{exercised} of {observers}") } else { observers };
                 let change = if exercised == 1 { "changes" } else { "change" };
@@ -335,14 +336,6 @@ impl NeutralityReport {
     }
 }
 
-fn plural(count: u64) -> &'static str {
-    if count == 1 { "" } else { "s" }
-}
-
-fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", plural(count))
-}
-
 /// Several lines, the verdict first.
 impl fmt::Display for NeutralityReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -359,13 +352,13 @@ impl fmt::Display for NeutralityReport {
         if !self.tested.is_empty() {
             line("observers", &format!("`{}`", self.tested.join("`, `")))?;
             let ComparedCounts { parameters, values, optimizer_tensors, metrics } = self.compared;
-            let parameters = counted(parameters as u64, "parameter");
-            let tensors = counted(optimizer_tensors as u64, "tensor");
+            let parameters = plural(parameters as u64, "parameter");
+            let tensors = plural(optimizer_tensors as u64, "tensor");
             let metrics = match metrics {
                 0 => String::new(),
-                count => format!("; {} of validations", counted(count as u64, "metric")),
+                count => format!("; {} of validations", plural(count as u64, "metric")),
             };
-            let runs = counted(self.runs as u64, "run");
+            let runs = plural(self.runs as u64, "run");
             let text = format!(
                 "bit for bit, at every step: the loss, {parameters} ({values} values), {tensors} of optimizer state{metrics}; {runs}"
             );

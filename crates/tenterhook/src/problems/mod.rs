@@ -7,6 +7,8 @@
 pub(crate) mod masking;
 pub(crate) mod render;
 
+use tenterhook_core::readable::plural;
+
 use crate::config::tree::Origin;
 
 /// A problem of a configuration.
@@ -116,8 +118,9 @@ impl ConfigError {
         if self.plain {
             return all;
         }
-        let (count, of) = (self.texts.len(), self.file.as_deref().unwrap_or("the configuration"));
-        format!("{count} problem{} in {of}\n{all}", if count == 1 { "" } else { "s" })
+        let (problems, of) =
+            (plural(self.texts.len() as u64, "problem"), self.file.as_deref().unwrap_or("the configuration"));
+        format!("{problems} in {of}\n{all}")
     }
 }
 

@@ -45,7 +45,7 @@ impl Report {
 
     /// The message if no batch was measured.
     fn no_profile(&self) -> String {
-        let skipped = text::plural(self.skipped, "batch").replace("batchs", "batches");
+        let skipped = text::plural(self.skipped, "batch");
         match self.skipped {
             0 => "no profile: there was no batch".to_owned(),
             _ => format!("no profile: all {skipped} warmed up; lower `skip_first_batches` or train longer"),
