@@ -193,11 +193,11 @@ macro_rules! implement_module {
 
             fn optimizer_step(&mut self, optimizer: usize, keep_gradients: bool) -> ModuleResult {
                 let Burn { params, optimizers, .. } = self;
-                let mut followed = params.followed.take();
+                let mut tracked = params.tracked.take();
                 params.model = params.changing().take().map(|model| {
-                    update::step(model, optimizers, optimizer, keep_gradients, &mut followed)
+                    update::step(model, optimizers, optimizer, keep_gradients, &mut tracked)
                 });
-                params.followed.replace(followed);
+                params.tracked.replace(tracked);
                 Ok(())
             }
 

@@ -64,14 +64,14 @@ pub(crate) struct ModelParams<M> {
     /// Dropped before every change, so the cache is never stale and an update finds no second owner.
     cached: OnceCell<Vec<DynTensor>>,
     /// The tracked next update of each parameter, by index.
-    pub(crate) followed: RefCell<Vec<Option<PendingUpdate>>>,
+    pub(crate) tracked: RefCell<Vec<Option<PendingUpdate>>>,
 }
 
 const LOST: &str = "the model was lost when a step of its optimizer panicked; resume from a checkpoint";
 
 impl<M> ModelParams<M> {
     pub(crate) fn new(model: M, facts: Vec<ParamInfo>) -> ModelParams<M> {
-        ModelParams { model: Some(model), facts, cached: OnceCell::new(), followed: RefCell::default() }
+        ModelParams { model: Some(model), facts, cached: OnceCell::new(), tracked: RefCell::default() }
     }
 
     /// The model for a change; clears the cache.
@@ -127,10 +127,10 @@ impl<M: Module> TensorSource for ModelParams<M> {
         self.tensor(index).map(DynTensor::stats).unwrap_or_default()
     }
     fn track_update(&self, index: usize) -> Option<PendingUpdate> {
-        let mut followed = self.followed.borrow_mut();
-        followed.resize(self.facts.len(), None);
+        let mut tracked = self.tracked.borrow_mut();
+        tracked.resize(self.facts.len(), None);
         // All hooks that track the next update share one entry.
-        Some(followed.get_mut(index)?.get_or_insert_default().clone())
+        Some(tracked.get_mut(index)?.get_or_insert_default().clone())
     }
     fn native(&self, index: usize) -> Option<Box<dyn Any + Send>> {
         let tensor = self.tensor(index)?.clone();

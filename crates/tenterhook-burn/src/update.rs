@@ -17,9 +17,9 @@ pub(crate) fn step<M: Module>(
     optimizers: &mut OptimizerSet<BurnEngine>,
     optimizer: usize,
     keep: bool,
-    followed: &mut [Option<PendingUpdate>],
+    tracked: &mut [Option<PendingUpdate>],
 ) -> M {
-    model.map(&mut Apply { parameter: 0, optimizer, optimizers, keep, followed })
+    model.map(&mut Apply { parameter: 0, optimizer, optimizers, keep, tracked })
 }
 
 /// Reports the change of a tracked parameter, and the time of computing it.
@@ -34,7 +34,7 @@ struct Apply<'a> {
     optimizer: usize,
     optimizers: &'a mut OptimizerSet<BurnEngine>,
     keep: bool,
-    followed: &'a mut [Option<PendingUpdate>],
+    tracked: &'a mut [Option<PendingUpdate>],
 }
 
 impl ModuleMapper for Apply<'_> {
@@ -42,12 +42,11 @@ impl ModuleMapper for Apply<'_> {
         let parameter = self.parameter;
         self.parameter += 1;
         let Some(update) = self.optimizers.update(self.optimizer, parameter) else { return param };
-        let change =
-            self.followed.get_mut(parameter).and_then(Option::take).filter(PendingUpdate::is_awaited);
-        let followed = change.map(|change| (change, DynTensor::new(param.val().inner())));
+        let change = self.tracked.get_mut(parameter).and_then(Option::take).filter(PendingUpdate::is_awaited);
+        let tracked = change.map(|change| (change, DynTensor::new(param.val().inner())));
         let Update { algorithm, lr, state, gradients, index } = update;
         let Some(gradient) = gradients.take(index, self.keep) else {
-            if let Some((change, unchanged)) = followed {
+            if let Some((change, unchanged)) = tracked {
                 report(change, &unchanged, &unchanged);
             }
             return param;
@@ -63,7 +62,7 @@ impl ModuleMapper for Apply<'_> {
         );
         *state = new_state;
         let tensor = Tensor::<D>::from_bridge(tensor);
-        if let Some((change, before)) = followed {
+        if let Some((change, before)) = tracked {
             report(change, &before, &DynTensor::new(tensor.clone()));
         }
         let mut tensor = Tensor::from_inner(tensor);

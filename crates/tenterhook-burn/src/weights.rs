@@ -34,9 +34,9 @@ pub(crate) fn load_weights<M: Module>(params: &mut ModelParams<M>, weights: &Ten
     let report = report(params, weights);
     let missing = report.missing.iter().map(|name| format!("`{name}` is missing"));
     let unexpected = report.unexpected.iter().map(|name| format!("`{name}` is not in the model"));
-    let wrong: Vec<_> = missing.chain(report.unfit.clone()).chain(unexpected).collect();
+    let wrong: Vec<_> = missing.chain(report.mismatched.clone()).chain(unexpected).collect();
     if !wrong.is_empty() {
-        return Err(format!("these weights are not of this model: {}", wrong.join(", ")).into());
+        return Err(format!("these weights do not fit this model: {}", wrong.join(", ")).into());
     }
     set(params, weights, &report)
 }
@@ -59,7 +59,7 @@ fn report<M>(params: &ModelParams<M>, weights: &TensorMap) -> LoadReport {
         if let (Err(error), Some(at)) =
             (loaded_dtype(tensor.dtype), report.loaded.iter().position(|loaded| loaded == name))
         {
-            report.unfit.push(format!("`{name}`: {error}"));
+            report.mismatched.push(format!("`{name}`: {error}"));
             report.loaded.remove(at);
         }
     }

@@ -21,7 +21,7 @@ pub enum Cadence {
 /// The error for a text that is not a cadence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` is not a cadence: {problem}; write for example \"100 steps\", \"2 epochs\", \"50 batches\" or \"5 min\""
+    "`{text}` is not a cadence: {problem}; for example, write \"100 steps\", \"2 epochs\", \"50 batches\" or \"5 min\""
 )]
 pub struct CadenceError {
     text: String,

@@ -261,7 +261,7 @@ contexts! {
         /// The text for people.
         text: &'a str,
         /// Whether the notice is shown to people; otherwise it is in the journal only.
-        told: bool,
+        shown: bool,
         /// The notice as in `events.jsonl`.
         entry: &'a Value,
     }

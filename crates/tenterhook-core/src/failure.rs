@@ -136,7 +136,7 @@ pub struct Contained {
 pub fn ensure_displayable(error: BoxError) -> BoxError {
     match catch_unwind(AssertUnwindSafe(|| error.to_string())) {
         Ok(_) => error,
-        Err(panic) => format!("an error that panics when it is shown: {}", panic_message(&*panic)).into(),
+        Err(panic) => format!("an error whose `Display` panics: {}", panic_message(&*panic)).into(),
     }
 }
 

@@ -255,7 +255,7 @@ impl<'a> RunContext<'a> {
     pub fn log_with(&self, name: &str, value: f64, options: LogOptions) {
         if let Err(ReservedName { first: true }) = self.shared.metrics.log_as_hook(name, value, options) {
             self.say(format!(
-                "`{name}` is logged by the module or the trainer, so what this hook logs under it is left out"
+                "`{name}` is logged by the module or the trainer, so the value of this hook is ignored"
             ));
         }
     }

@@ -21,7 +21,7 @@ pub struct TimeSpan(pub Duration);
 /// The error for a text that is no duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not a duration; write for example \"90 s\", \"1h 30m\" or \"2 days\", or \"DD:HH:MM:SS\" for days, \
+    "`{0}` is not a duration; for example, write \"90 s\", \"1h 30m\" or \"2 days\", or \"DD:HH:MM:SS\" for days, \
      hours, minutes and seconds"
 )]
 pub struct TimeSpanError(String);

@@ -175,7 +175,7 @@ const TABLE: &[Row] = &[
     #[cfg(feature = "http")]
     ("Heartbeat", || {
         let server = Server::start(&[Answer::Status(200)]);
-        resumes(|| from_toml::<Heartbeat>("url_env = \"A\"").to(Secret::new(server.url("/"))));
+        resumes(|| from_toml::<Heartbeat>("url_env = \"A\"").with_address(Secret::new(server.url("/"))));
     }),
     ("Jsonl", || of::<Jsonl>("log_every_n_batches = 2")),
     ("Logging", || of::<Logging>("log_every_n_epochs = 1")),
@@ -190,7 +190,7 @@ const TABLE: &[Row] = &[
     ("Notify", || {
         let server = Server::start(&[Answer::Status(200)]);
         let toml = "url_env = \"A\"\nnotify_on = [\"training_end\", \"best_model\", \"hook_disabled\"]";
-        resumes(|| from_toml::<Notify>(toml).to(Secret::new(server.url("/"))));
+        resumes(|| from_toml::<Notify>(toml).with_address(Secret::new(server.url("/"))));
     }),
     ("PlateauDetector", || {
         of::<PlateauDetector>("monitor = \"val/loss\"\nwindow = 2\nthreshold = 1.5");

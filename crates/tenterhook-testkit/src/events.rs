@@ -122,7 +122,7 @@ contexts! { run;
     Notice {
         kind: run.values.notice["event"].as_str().unwrap_or_default(),
         text: run.values.notice["text"].as_str().unwrap_or_default(),
-        told: true,
+        shown: true,
         entry: &run.values.notice,
     }
     Exception { failure: &run.values.failure, }

@@ -140,7 +140,7 @@ impl Scenario {
     /// The trainer of the scenario: exactly the listed hooks and no defaults.
     pub fn trainer(&self, call_log: &CallLog) -> Result<Trainer, String> {
         let trainer = Trainer::new(self.trainer.clone()).map_err(|error| error.to_string())?;
-        let mut trainer = trainer.without_introduction();
+        let mut trainer = trainer.without_run_header();
         let registry = Registry::default();
         for spec in &self.hooks {
             match spec {

@@ -112,7 +112,7 @@ impl<'t, M: Module> Call<'t, M> {
         self.run.end_steps();
         // Other hooks may have failed earlier in the same event.
         self.shielded(&mut later, |call| {
-            call.run.note_news();
+            call.run.record_roster_changes();
             Ok(())
         });
         self.abort(&failure);

@@ -187,7 +187,7 @@ pub struct LoadReport {
     /// The weights without a parameter.
     pub unexpected: Vec<String>,
     /// The parameters whose weights have another shape, with both shapes. They are unchanged.
-    pub unfit: Vec<String>,
+    pub mismatched: Vec<String>,
 }
 
 #[doc(hidden)]

@@ -126,18 +126,18 @@ impl OwnLoop {
         let mut hooks = self.hooks.borrow_mut();
         let delivered = hooks.deliver(cx);
         let decided = hooks.take_decisions();
-        self.note_news(&mut hooks);
+        self.record_roster_changes(&mut hooks);
         delivered.map(|()| Verdict { decided })
     }
 
-    fn note_news(&self, hooks: &mut HookRunner) {
+    fn record_roster_changes(&self, hooks: &mut HookRunner) {
         let contained = hooks.take_contained().into_iter().map(RunNotice::Contained);
         let refused = hooks.take_refused_changes().into_iter().map(RunNotice::Refused);
         let said = self.shared.messages.take().into_iter().map(|(hook, text)| RunNotice::Said { hook, text });
         let printed = self.shared.console_lines.take().into_iter().map(|(_, line)| RunNotice::Printed(line));
         let mut notices = self.notices.borrow_mut();
         for mut notice in contained.chain(refused).chain(said).chain(printed) {
-            if notices.is_told(&mut notice) {
+            if notices.is_shown(&mut notice) {
                 notices.readers.tell(&notice);
             }
         }

@@ -123,7 +123,7 @@ pub enum TensorError {
     },
     /// A tensor has an unexpected type, shape or size.
     #[error("tensor `{tensor}`: {problem}")]
-    Unfit {
+    Mismatch {
         /// The tensor's name.
         tensor: String,
         /// The problem.
@@ -153,11 +153,11 @@ impl TensorMap {
     /// The elements of an `f32` tensor of this shape.
     pub fn f32(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, TensorError> {
         let tensor = self.get(name)?;
-        let unfit = |problem| TensorError::Unfit { tensor: name.to_owned(), problem };
+        let mismatched = |problem| TensorError::Mismatch { tensor: name.to_owned(), problem };
         if tensor.shape != shape {
-            return Err(unfit(format!("its shape is {:?}, expected {shape:?}", tensor.shape)));
+            return Err(mismatched(format!("its shape is {:?}, expected {shape:?}", tensor.shape)));
         }
-        tensor.to_f32().map_err(unfit)
+        tensor.to_f32().map_err(mismatched)
     }
 
     /// Removes a tensor.
@@ -190,7 +190,7 @@ impl TensorMap {
     /// Writes a file atomically and waits until it is on the disk.
     pub fn write(&self, path: &Path) -> Result<(), TensorError> {
         let content = self.as_file().map_err(|error| match error {
-            TensorError::Unfit { tensor, problem } => {
+            TensorError::Mismatch { tensor, problem } => {
                 TensorError::InFile { path: path.to_owned(), tensor, problem }
             }
             other => other,
@@ -257,7 +257,7 @@ fn content(path: &Path) -> std::io::Result<Vec<u8>> {
 /// The header for tensors in this order. The crate's own would order the metadata by hash.
 fn header(tensors: &[(&str, &TensorBytes)]) -> Result<Vec<u8>, TensorError> {
     let mut header = BTreeMap::from([("__metadata__", Entry::Metadata(BTreeMap::from(METADATA)))]);
-    let unfit = |tensor: &str, problem| TensorError::Unfit { tensor: tensor.to_owned(), problem };
+    let mismatched = |tensor: &str, problem| TensorError::Mismatch { tensor: tensor.to_owned(), problem };
     let mut offset = 0;
     for (name, tensor) in tensors {
         let end = offset + tensor.bytes.len();
@@ -265,11 +265,12 @@ fn header(tensors: &[(&str, &TensorBytes)]) -> Result<Vec<u8>, TensorError> {
         let described = Entry::Tensor { dtype, shape: &tensor.shape, data_offsets: [offset, end] };
         let taken = header.insert(name, described).map(|_| "this name is taken by the format".to_owned());
         if let Some(problem) = taken.or_else(|| tensor.problem()) {
-            return Err(unfit(name, problem));
+            return Err(mismatched(name, problem));
         }
         offset = end;
     }
-    let mut bytes = serde_json::to_vec(&header).map_err(|error| unfit("__metadata__", error.to_string()))?;
+    let mut bytes =
+        serde_json::to_vec(&header).map_err(|error| mismatched("__metadata__", error.to_string()))?;
     bytes.resize(bytes.len().next_multiple_of(8), b' ');
     Ok(bytes)
 }

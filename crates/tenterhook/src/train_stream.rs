@@ -165,7 +165,7 @@ mod tests {
 
     const KINDS: usize = 5;
 
-    fn turns(kind: usize, loaders: usize) -> Interleave {
+    fn interleave(kind: usize, loaders: usize) -> Interleave {
         match kind {
             0 => Interleave::RoundRobin,
             1 => Interleave::Sequential,
@@ -179,7 +179,7 @@ mod tests {
     fn stream(
         batches: &[u64],
         limit: u64,
-        turns: Interleave,
+        interleave: Interleave,
         sized: bool,
     ) -> (TrainStream<u64>, Rc<Cell<u64>>) {
         let calls = Rc::new(Cell::new(0));
@@ -193,7 +193,11 @@ mod tests {
             (false, limit) => Some(limit),
         };
         let limits: Vec<_> = batches.iter().map(limit).collect();
-        (TrainStream::new(loaders, &limits, turns, true, 11, Arc::default()).expect("the turns fit"), calls)
+        (
+            TrainStream::new(loaders, &limits, interleave, true, 11, Arc::default())
+                .expect("the interleave fit"),
+            calls,
+        )
     }
 
     type Served = (usize, u64, bool);
@@ -207,8 +211,8 @@ mod tests {
         all
     }
 
-    fn served(batches: &[u64], limit: u64, turns: Interleave, sized: bool) -> Vec<Served> {
-        rest(&mut stream(batches, limit, turns, sized).0, 0, 0)
+    fn served(batches: &[u64], limit: u64, interleave: Interleave, sized: bool) -> Vec<Served> {
+        rest(&mut stream(batches, limit, interleave, sized).0, 0, 0)
     }
 
     const ALL: u64 = u64::MAX;
@@ -277,7 +281,7 @@ mod tests {
                 seed,
                 Arc::default(),
             )
-            .expect("the turns fit");
+            .expect("the interleave fit");
             rest(&mut stream, 0, 0)
         };
         assert_ne!(loaders(1), loaders(2));
@@ -306,7 +310,7 @@ mod tests {
             limit in prop_oneof![Just(ALL), 0u64..6],
             epoch in 0u64..3,
         ) {
-            let (mut stream, calls) = stream(&batches, limit, turns(kind, batches.len()), sized);
+            let (mut stream, calls) = stream(&batches, limit, interleave(kind, batches.len()), sized);
             let whole = rest(&mut stream, epoch, 0);
             if sized {
                 prop_assert_eq!(stream.length(), Some(whole.len() as u64));

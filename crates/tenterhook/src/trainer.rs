@@ -121,7 +121,7 @@ impl Trainer {
     /// use tenterhook::{Settings, Trainer};
     ///
     /// let mut trainer = Trainer::new(Settings::default())?;
-    /// trainer.add_hook_type::<EarlyStopping>(EarlyStoppingOptions::of("val/loss"))?;
+    /// trainer.add_hook_type::<EarlyStopping>(EarlyStoppingOptions::new("val/loss"))?;
     /// assert_eq!(trainer.list_hooks()[0].name, "early_stopping");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -111,7 +111,7 @@ impl Comparison {
             "runs": runs.iter().map(|run| &run.name).collect::<Vec<_>>(),
             "same_config_hash": same_hash(runs).is_some(),
             "config": values(&self.config),
-            "surroundings": values(&self.environment),
+            "environment": values(&self.environment),
             "result": values(&self.result),
             "metrics": metrics.collect::<Map<_, _>>(),
         });

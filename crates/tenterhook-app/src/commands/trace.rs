@@ -47,7 +47,7 @@ pub(crate) fn run(app: &App, arguments: &Trace) -> CommandResult {
     let mut program = resolved.program(&app.tasks, &app.registry)?;
     let trainer = resolved.bare_trainer(&app.registry)?;
     let mut trainer =
-        trainer.rehearsing_in(scratch.path()).with_notices(|_| {}).without_introduction().lenient();
+        trainer.rehearsing_in(scratch.path()).with_notices(|_| {}).without_run_header().lenient();
     let tracer = Tracer::default();
     trainer.add_hook(tracer.clone())?;
     let result = match call {

@@ -212,7 +212,7 @@ pub fn epochs(epochs: i64) -> Settings {
 
 /// A trainer that prints no notices.
 pub fn trainer(settings: Settings) -> Trainer {
-    Trainer::new(settings).unwrap().with_notices(|_| {}).without_introduction()
+    Trainer::new(settings).unwrap().with_notices(|_| {}).without_run_header()
 }
 
 /// All weights by name.

@@ -106,7 +106,7 @@ fn matching_weights_are_loaded_and_the_report_lists_all() {
     assert_eq!(report.loaded, ["fc1.weight", "fc2.weight"]);
     assert_eq!(report.missing, ["fc1.bias"]);
     assert_eq!(report.unexpected, ["fc3.weight"]);
-    assert_eq!(report.unfit, ["`fc2.bias` has the shape [5] instead of [2]"]);
+    assert_eq!(report.mismatched, ["`fc2.bias` has the shape [5] instead of [2]"]);
     let after = weights(&module);
     for (name, from) in
         [("fc1.weight", &given), ("fc2.weight", &given), ("fc1.bias", &before), ("fc2.bias", &before)]

@@ -75,11 +75,6 @@ pub fn gradient_monitor(effort: Effort) -> Result<Vec<Line>> {
     let what = "`gradient_monitor` every step, 50 parameter tensors (25 layers 128 wide, batch 128)";
     Ok(vec![
         Line::new(what, "×", more(How::Monitored)?, Some(1.05)),
-        Line::new(
-            "the same, norms alone: no update ratios, nothing about clipping",
-            "×",
-            more(How::Norms)?,
-            None,
-        ),
+        Line::new("the same, norms only: no update ratios, no clipping", "×", more(How::Norms)?, None),
     ])
 }

@@ -94,7 +94,7 @@ pub fn train<W: Workload>(how: How, span: Span) -> Result<f64> {
 /// The trainer with its hooks, which write to this directory.
 fn trainer(how: How, span: Span, files: &Path) -> Result<Trainer> {
     // Output is formatted but not printed.
-    let mut trainer = Trainer::new(workload::settings(span))?.with_notices(|_| {}).without_introduction();
+    let mut trainer = Trainer::new(workload::settings(span))?.with_notices(|_| {}).without_run_header();
     let registry = Registry::default();
     let add = |trainer: &mut Trainer, name: &str, options: serde_json::Value| -> Result<()> {
         Ok(trainer.add_hook(registry.hook(name, options)?)?)

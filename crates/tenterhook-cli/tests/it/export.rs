@@ -85,7 +85,7 @@ fn fine_tuning_loads_matching_weights_and_lists_the_others() {
     let summary: Value = serde_json::from_str(&ran.stdout).expect("one line of JSON");
     let report = &summary["init_from"];
     assert_eq!(
-        (report["loaded"].as_array().map(Vec::len), report["unfit"].as_array().map(Vec::len)),
+        (report["loaded"].as_array().map(Vec::len), report["mismatched"].as_array().map(Vec::len)),
         (Some(5), Some(3))
     );
     assert_eq!(summary["resumed_from"], Value::Null);

@@ -55,12 +55,12 @@ fn the_page_of_a_hook_shows_events_options_and_example() {
     for hook in described() {
         let name = hook["name"].as_str().expect("text");
         let page = printed(&["hooks", name]);
-        let has_events = hook["made"]["events"].as_array().is_some_and(|events| !events.is_empty());
-        match hook["made"]["called"].as_str() {
+        let has_events = hook["properties"]["events"].as_array().is_some_and(|events| !events.is_empty());
+        match hook["properties"]["called"].as_str() {
             Some(when) => assert!(!has_events && page.contains(&format!("called  {when}")), "{name}: {page}"),
             None => assert!(has_events, "{name}"),
         }
-        for event in hook["made"]["events"].as_array().expect("a list") {
+        for event in hook["properties"]["events"].as_array().expect("a list") {
             assert!(page.contains(event.as_str().expect("text")), "{name}: {event}");
         }
         for option in hook["options"].as_array().expect("a list") {

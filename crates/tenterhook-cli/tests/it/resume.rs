@@ -313,7 +313,11 @@ fn a_resumed_test_uses_the_weights_and_the_data_of_the_run() {
         dir.write("data.csv", rows("2"));
         let refused = dir.run(&["resume", "latest"]);
         assert_eq!(refused.code, 1, "{}", refused.stderr);
-        assert!(refused.stderr.contains("the data is not that of the run:\n  test/"), "{}", refused.stderr);
+        assert!(
+            refused.stderr.contains("the data differs from that of the run:\n  test/"),
+            "{}",
+            refused.stderr
+        );
         dir.write("data.csv", rows("1"));
         let again = document(dir.run(&["resume", "latest", "--json"]));
         assert_eq!(again["metrics"]["test/loss"], all["metrics"]["test/loss"], "{again}");
@@ -432,7 +436,7 @@ fn data_with_other_bytes_of_the_same_length_is_refused() {
     let longer = ["--no-test", "--quiet", "--set", "trainer.max_epochs=2"];
     let refused = dir.run(&[&["resume", "latest"], &longer[..]].concat());
     assert!(!refused.stderr.contains("other settings"), "{}", refused.stderr);
-    refused.refused(&["the data is not that of the checkpoint:\n  train/train: ", "`--force`"]);
+    refused.refused(&["the data differs from that of the checkpoint:\n  train/train: ", "`--force`"]);
     dir.run(&[&["resume", "latest", "--force"], &longer[..]].concat()).succeeded();
     dir.run(&trained).succeeded();
     let compared =

@@ -33,7 +33,7 @@ impl ConditionError {
     }
 }
 
-const EXAMPLE: &str = "write for example \"val/loss < 0.5\" or \"epoch % 5 == 0 and step > 100\"";
+const EXAMPLE: &str = "for example, write \"val/loss < 0.5\" or \"epoch % 5 == 0 and step > 100\"";
 
 const ONE_BY_ONE: &str = "compare two things at a time, and join the comparisons with `and`";
 
@@ -328,7 +328,7 @@ fn test(at: usize, parsed: Parsed) -> Result<Test, Wrong> {
                 Term::Name(name) => name,
                 _ => "val/loss".to_owned(),
             };
-            Err((at, format!("this is compared with nothing; write for example `{shown} > 0`")))
+            Err((at, format!("this is compared with nothing; for example, write `{shown} > 0`")))
         }
     }
 }

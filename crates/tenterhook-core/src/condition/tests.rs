@@ -150,7 +150,7 @@ fn names_lists_the_names_of_a_condition() {
 #[test]
 fn an_invalid_condition_is_an_error_with_position_and_fix() {
     for (text, column, hint) in [
-        ("", 1, "it is empty; write for example"),
+        ("", 1, "it is empty; for example, write"),
         ("epoch", 1, "`epoch > 0`"),
         ("not 3", 5, "compared with nothing"),
         ("epoch > 1 and step", 15, "`step > 0`"),

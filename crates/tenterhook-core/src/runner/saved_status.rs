@@ -33,7 +33,6 @@ pub(super) struct AwaitedHook {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunnerState {
     /// Status by hook name, including removed hooks.
-    #[serde(rename = "standings")]
     hooks: BTreeMap<String, SavedStatus>,
 }
 

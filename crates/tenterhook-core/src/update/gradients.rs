@@ -143,7 +143,7 @@ impl<'a> Gradients<'a> {
             let before = self.engine.read_saved(saved).map(|values| TensorStats::of(&values).non_finite);
             let was = if before > Some(0) { "was not before it either" } else { "it was finite before" };
             Some(format!(
-                "the gradient of `{name}` is not finite after it ({non_finite} of {count} values), {}{was}",
+                "the gradient of `{name}` is not finite after the hook ({non_finite} of {count} values), {}{was}",
                 if before > Some(0) { "and " } else { "" }
             ))
         })

@@ -127,11 +127,11 @@ impl Gate for Conditioned {
     }
 
     fn state(&self) -> Value {
-        json!({ "told": self.warned, "batch": self.batch, "validation": self.validation })
+        json!({ "warned": self.warned, "batch": self.batch, "validation": self.validation })
     }
 
     fn load(&mut self, state: &Value) {
-        self.warned = state["told"].as_bool().unwrap_or(false);
+        self.warned = state["warned"].as_bool().unwrap_or(false);
         self.batch = BatchDecision::from(state);
         self.validation = state["validation"].as_bool();
     }

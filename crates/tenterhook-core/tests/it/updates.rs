@@ -255,7 +255,7 @@ fn check_finite_fails_the_hook_that_left_a_non_finite_gradient() {
     assert_eq!(run(false), (false, Vec::new()));
     let (finite, said) = run(true);
     assert!(finite, "the gradients are unchanged");
-    let expected = "the gradient of `b` is not finite after it (1 of 2 values), it was finite before";
+    let expected = "the gradient of `b` is not finite after the hook (1 of 2 values), it was finite before";
     assert!(said[0].contains(expected), "{said:?}");
 }
 

@@ -56,7 +56,7 @@ struct SavedState {
     epoch_mark: LogPosition,
     best: Option<Best>,
     /// The metrics of this epoch's last validation, which are already reported.
-    #[serde(rename = "told", default, with = "tenterhook_core::number::map")]
+    #[serde(default, with = "tenterhook_core::number::map")]
     reported: BTreeMap<String, f64>,
 }
 

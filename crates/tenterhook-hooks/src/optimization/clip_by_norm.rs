@@ -30,7 +30,7 @@ pub struct ClipByNormOptions {
 impl ClipByNormOptions {
     /// Default options for this norm.
     #[must_use]
-    pub fn of(max_norm: f64) -> ClipByNormOptions {
+    pub fn new(max_norm: f64) -> ClipByNormOptions {
         ClipByNormOptions { max_norm, params: all_params(), per_parameter: false, check_finite: false }
     }
 }
@@ -115,31 +115,31 @@ mod tests {
 
     #[test]
     fn all_gradients_are_clipped_by_their_norm_together() {
-        assert_eq!(left(ClipByNormOptions::of(2.5)), [1.5, -2.0]);
-        assert_eq!(left(ClipByNormOptions::of(5.0)), [3.0, -4.0], "it is not too large");
+        assert_eq!(left(ClipByNormOptions::new(2.5)), [1.5, -2.0]);
+        assert_eq!(left(ClipByNormOptions::new(5.0)), [3.0, -4.0], "it is not too large");
     }
 
     #[test]
     fn only_selected_gradients_count_and_are_clipped() {
-        let options = ClipByNormOptions { params: vec!["**.weight".into()], ..ClipByNormOptions::of(1.5) };
+        let options = ClipByNormOptions { params: vec!["**.weight".into()], ..ClipByNormOptions::new(1.5) };
         assert_eq!(left(options), [1.5, -4.0]);
-        let options = ClipByNormOptions { params: vec!["**.weight".into()], ..ClipByNormOptions::of(4.0) };
+        let options = ClipByNormOptions { params: vec!["**.weight".into()], ..ClipByNormOptions::new(4.0) };
         assert_eq!(left(options), [3.0, -4.0], "the other is no part of the norm");
     }
 
     #[test]
     fn each_gradient_can_be_clipped_by_its_own_norm() {
-        let options = ClipByNormOptions { per_parameter: true, ..ClipByNormOptions::of(3.5) };
+        let options = ClipByNormOptions { per_parameter: true, ..ClipByNormOptions::new(3.5) };
         assert_eq!(left(options), [3.0, -3.5]);
         let params = vec!["fc.weight".into()];
-        let options = ClipByNormOptions { per_parameter: true, params, ..ClipByNormOptions::of(1.0) };
+        let options = ClipByNormOptions { per_parameter: true, params, ..ClipByNormOptions::new(1.0) };
         assert_eq!(left(options), [1.0, -4.0]);
     }
 
     #[test]
     fn non_finite_gradients_are_an_error_on_request() {
         for (per_parameter, check_finite) in [(false, true), (true, true), (false, false)] {
-            let options = ClipByNormOptions { per_parameter, check_finite, ..ClipByNormOptions::of(1.0) };
+            let options = ClipByNormOptions { per_parameter, check_finite, ..ClipByNormOptions::new(1.0) };
             let mut rig = Rig::new(ClipByNorm::new(options).unwrap());
             rig.gradients([("w", [f32::NAN, 1.0])]).update();
             assert_eq!(rig.failures().len(), usize::from(check_finite), "{per_parameter}");
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn a_nan_norm_makes_its_gradients_nan() {
         for (per_parameter, spoilt) in [(false, true), (true, false)] {
-            let options = ClipByNormOptions { per_parameter, ..ClipByNormOptions::of(1.0) };
+            let options = ClipByNormOptions { per_parameter, ..ClipByNormOptions::new(1.0) };
             let mut rig = Rig::new(ClipByNorm::new(options).unwrap());
             let left = rig.gradients([("w", [f32::NAN]), ("b", [4.0])]).update();
             assert!(left.get("w").unwrap()[0].is_nan());
@@ -160,10 +160,10 @@ mod tests {
     #[test]
     fn an_invalid_norm_is_refused() {
         for max_norm in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-60, 1e60] {
-            let error = ClipByNorm::new(ClipByNormOptions::of(max_norm)).unwrap_err().to_string();
+            let error = ClipByNorm::new(ClipByNormOptions::new(max_norm)).unwrap_err().to_string();
             assert!(error.starts_with("`max_norm` is"), "{error}");
         }
-        let none = ClipByNormOptions { params: Vec::new(), ..ClipByNormOptions::of(1.0) };
+        let none = ClipByNormOptions { params: Vec::new(), ..ClipByNormOptions::new(1.0) };
         assert!(ClipByNorm::new(none).unwrap_err().to_string().starts_with("`params`"));
     }
 }

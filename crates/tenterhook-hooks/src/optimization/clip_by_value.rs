@@ -27,7 +27,7 @@ pub struct ClipByValueOptions {
 impl ClipByValueOptions {
     /// Default options for this limit.
     #[must_use]
-    pub fn of(limit: f64) -> ClipByValueOptions {
+    pub fn new(limit: f64) -> ClipByValueOptions {
         ClipByValueOptions { limit, params: all_params(), check_finite: false }
     }
 }
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn selected_gradients_are_clipped_by_value() {
         for (params, bias) in [("**", -0.5), ("**.weight", -4.0)] {
-            let options = ClipByValueOptions { params: vec![params.into()], ..ClipByValueOptions::of(0.5) };
+            let options = ClipByValueOptions { params: vec![params.into()], ..ClipByValueOptions::new(0.5) };
             let mut rig = Rig::new(ClipByValue::new(options).unwrap());
             let given = [("fc.weight", vec![3.0, -0.25, f32::NEG_INFINITY]), ("fc.bias", vec![-4.0])];
             let left = rig.gradients(given).update();
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn a_nan_stays_one_and_is_an_error_on_request() {
         for check_finite in [false, true] {
-            let options = ClipByValueOptions { check_finite, ..ClipByValueOptions::of(0.5) };
+            let options = ClipByValueOptions { check_finite, ..ClipByValueOptions::new(0.5) };
             let mut rig = Rig::new(ClipByValue::new(options).unwrap());
             let left = rig.gradients([("w", [f32::NAN, 2.0])]).update().get("w").unwrap();
             assert!(left[0].is_nan());
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn an_invalid_limit_is_refused() {
         for limit in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-60, 1e60] {
-            let error = ClipByValue::new(ClipByValueOptions::of(limit)).unwrap_err().to_string();
+            let error = ClipByValue::new(ClipByValueOptions::new(limit)).unwrap_err().to_string();
             assert!(error.starts_with("`limit` is"), "{error}");
         }
     }

@@ -68,7 +68,7 @@ fn yes() -> bool {
 
 impl EarlyStoppingOptions {
     /// Default options for this metric.
-    pub fn of(monitor: impl Into<String>) -> EarlyStoppingOptions {
+    pub fn new(monitor: impl Into<String>) -> EarlyStoppingOptions {
         EarlyStoppingOptions {
             monitor: monitor.into(),
             min_delta: 0.0,

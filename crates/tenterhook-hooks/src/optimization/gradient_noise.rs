@@ -35,7 +35,7 @@ pub struct GradientNoiseOptions {
 impl GradientNoiseOptions {
     /// Default options for this standard deviation.
     #[must_use]
-    pub fn of(std: f64) -> GradientNoiseOptions {
+    pub fn new(std: f64) -> GradientNoiseOptions {
         GradientNoiseOptions { std, decay: 0.0, params: all_params(), check_finite: false }
     }
 }

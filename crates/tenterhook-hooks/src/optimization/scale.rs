@@ -27,7 +27,7 @@ pub struct ScaleOptions {
 impl ScaleOptions {
     /// Default options for this factor.
     #[must_use]
-    pub fn of(factor: f64) -> ScaleOptions {
+    pub fn new(factor: f64) -> ScaleOptions {
         ScaleOptions { factor, params: all_params(), check_finite: false }
     }
 }
@@ -100,7 +100,7 @@ mod tests {
         for (factor, params, weight, bias) in
             [(0.5, "**", 1.0, -2.0), (-2.0, "**.bias", 2.0, 8.0), (0.0, "fc.weight", 0.0, -4.0)]
         {
-            let options = ScaleOptions { params: vec![params.into()], ..ScaleOptions::of(factor) };
+            let options = ScaleOptions { params: vec![params.into()], ..ScaleOptions::new(factor) };
             let mut rig = Rig::new(Scale::new(options).unwrap());
             let left = rig.gradients([("fc.weight", [2.0]), ("fc.bias", [-4.0])]).update();
             let expected = [("fc.weight", [weight]), ("fc.bias", [bias])].into();
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn an_overflow_is_an_error_on_request() {
         for check_finite in [false, true] {
-            let options = ScaleOptions { check_finite, ..ScaleOptions::of(1e30) };
+            let options = ScaleOptions { check_finite, ..ScaleOptions::new(1e30) };
             let mut rig = Rig::new(Scale::new(options).unwrap());
             let left = rig.gradients([("w", [1e30])]).update().get("w").unwrap()[0];
             assert_eq!(left.is_finite(), check_finite, "put back when it is an error");
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_factor_beyond_32_bits_is_refused() {
         for factor in [f64::NAN, f64::INFINITY, 1e300] {
-            let error = Scale::new(ScaleOptions::of(factor)).unwrap_err().to_string();
+            let error = Scale::new(ScaleOptions::new(factor)).unwrap_err().to_string();
             assert!(error.starts_with("`factor` is"), "{error}");
         }
     }

@@ -82,12 +82,12 @@ pub trait Work: Send + 'static {
     }
 
     /// How often [`tick`](Work::tick) is called; `None` means never. Called once.
-    fn period(&self) -> Option<Duration> {
+    fn tick_interval(&self) -> Option<Duration> {
         None
     }
 
     /// Called every [`period`](Work::period), whether or not items were sent.
-    fn tick(&mut self, _cx: &WorkerContext) -> HookResult {
+    fn on_tick(&mut self, _cx: &WorkerContext) -> HookResult {
         Ok(())
     }
 }

@@ -164,10 +164,10 @@ impl Work for Clockwork {
     fn process(&mut self, (): (), _: &WorkerContext) -> HookResult {
         Ok(self.0.send("taken")?)
     }
-    fn period(&self) -> Option<Duration> {
+    fn tick_interval(&self) -> Option<Duration> {
         Some(Duration::from_millis(1))
     }
-    fn tick(&mut self, _: &WorkerContext) -> HookResult {
+    fn on_tick(&mut self, _: &WorkerContext) -> HookResult {
         Ok(self.0.send("tick")?)
     }
 }
@@ -227,11 +227,11 @@ impl<W: Work> Work for Gated<W> {
         self.work.flush(cx)
     }
 
-    fn period(&self) -> Option<Duration> {
-        self.work.period()
+    fn tick_interval(&self) -> Option<Duration> {
+        self.work.tick_interval()
     }
 
-    fn tick(&mut self, cx: &WorkerContext) -> HookResult {
-        self.work.tick(cx)
+    fn on_tick(&mut self, cx: &WorkerContext) -> HookResult {
+        self.work.on_tick(cx)
     }
 }

@@ -81,7 +81,7 @@ pub(super) fn run<W: Work>(queue: &Arc<Queue<W::Item>>, mut work: W) {
     note(
         queue,
         guarded(|| {
-            period = work.period().filter(|period| !period.is_zero());
+            period = work.tick_interval().filter(|period| !period.is_zero());
             Ok(())
         }),
     );
@@ -108,7 +108,7 @@ pub(super) fn run<W: Work>(queue: &Arc<Queue<W::Item>>, mut work: W) {
             }
             Next::Tick => {
                 tick_at = period.and_then(|period| Instant::now().checked_add(period));
-                note(queue, guarded(|| work.tick(&cx)));
+                note(queue, guarded(|| work.on_tick(&cx)));
             }
             Next::Flush => {
                 unflushed = false;

@@ -128,7 +128,7 @@ impl Task for Text {
             return Err(problems);
         }
         let texts = load_all(&data, model.context.max(1)).map_err(|more| problems.extend(more));
-        let (Ok(recipe), Ok(device), Ok(Texts { texts, turns }), true) =
+        let (Ok(recipe), Ok(device), Ok(Texts { texts, interleave }), true) =
             (recipe, device, texts, problems.is_empty())
         else {
             return Err(problems);
@@ -146,7 +146,7 @@ impl Task for Text {
             let device = device.clone();
             Batches::new(name, windows, move |windows| Ok(TextBatch::windows(&windows, &device)))
         };
-        let mut data = DataLoaders::new().interleave(turns).predict(generate.prompts(build.seed));
+        let mut data = DataLoaders::new().interleave(interleave).predict(generate.prompts(build.seed));
         for (index, (name, splits)) in texts.into_iter().enumerate() {
             // A separate seed for each text shuffles them independently.
             let seed = build.seed.wrapping_add(index as u64);

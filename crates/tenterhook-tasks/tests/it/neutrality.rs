@@ -69,7 +69,7 @@ fn train(observers: Vec<AnyHook>) -> Ended {
     let trainer = Trainer::new(settings)
         .unwrap()
         .with_notices(|_| {})
-        .without_introduction()
+        .without_run_header()
         .with_recorder(losses.clone());
     let mut trainer = trainer.with_checkpoints_in(root.path().join("checkpoints"));
     for hook in observers {

@@ -77,13 +77,13 @@ pub struct Contents {
     #[serde(default)]
     pub identity: Identity,
     /// The positions of the run's files.
-    #[serde(default, rename = "marks")]
+    #[serde(default)]
     pub file_positions: Vec<FilePosition>,
     /// The checkpoints that are not announced yet, including this one.
     #[serde(default)]
     pub unannounced: Vec<Announcement>,
     /// The work to do once the checkpoint is durable.
-    #[serde(default, rename = "afterwards")]
+    #[serde(default)]
     pub post_save: PostSave,
 }
 

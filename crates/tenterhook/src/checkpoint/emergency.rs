@@ -18,7 +18,7 @@ use crate::resume::ResumePoint;
 #[derive(Default)]
 pub(crate) struct Emergency {
     /// Whether the program watches signals.
-    pub(crate) is_possible: bool,
+    pub(crate) is_armed: bool,
     /// A signal has arrived, so saves retry without pauses.
     pub(crate) hurry: Arc<AtomicBool>,
     /// The contents without tensors before the current validation, which a signal may interrupt.
@@ -50,7 +50,7 @@ impl<M: Module> Loop<M> {
     /// Keeps the state before a validation, in case a signal interrupts it.
     pub(crate) fn note_before_validation(&mut self, phase: Phase) -> Result<(), Failure> {
         self.checkpointer.emergency.before_validation = None;
-        if phase == Phase::Validate && self.checkpointer.kept && self.checkpointer.emergency.is_possible {
+        if phase == Phase::Validate && self.checkpointer.kept && self.checkpointer.emergency.is_armed {
             let hooks = self.hooks.states(&self.state.progress)?;
             let contents = self.contents(hooks, ResumePoint::ValidationDue);
             self.checkpointer.emergency.before_validation = Some(Box::new(self.checked(contents)?));

@@ -79,7 +79,7 @@ impl<M: Module> Loop<M> {
         // Wait once for earlier saves; saves at the same point do not wait for each other.
         self.charging(first, |run| run.collect_saves(true))?;
         self.checkpointer.pending = requested;
-        let saved = self.with_news_held(module, |run, module| {
+        let saved = self.with_notices_delayed(module, |run, module| {
             while !run.checkpointer.pending.is_empty() {
                 // The checkpoint stores the saves that are still pending.
                 let PendingSave { save, by, event } = run.checkpointer.pending.remove(0);
@@ -103,7 +103,7 @@ impl<M: Module> Loop<M> {
             return Ok(());
         }
         self.collect_saves(true)?;
-        self.with_news_held(module, |run, module| run.save(module, save, point))
+        self.with_notices_delayed(module, |run, module| run.save(module, save, point))
     }
 
     /// Takes the saves that were requested in `on_exception`, so that training can resume after a failure. Saves
@@ -148,7 +148,7 @@ impl<M: Module> Loop<M> {
         self.checkpointer.number += 1;
         noted.number = self.checkpointer.number;
         self.collect_saves(true)?;
-        self.with_news_held(module, |run, module| run.save_contents(module, request, noted))
+        self.with_notices_delayed(module, |run, module| run.save_contents(module, request, noted))
     }
 
     /// Assembles a checkpoint and passes it to the writer.

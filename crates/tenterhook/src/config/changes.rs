@@ -196,7 +196,7 @@ pub fn change_error(of: &str, differences: &[ConfigChange]) -> Option<String> {
     let lines: Vec<_> = harmful.map(|difference| format!("\n  {difference}")).collect();
     (!lines.is_empty()).then(|| {
         format!(
-            "the {of} is not that of the checkpoint:{}\ntake the old values back, or accept the new ones \
+            "the {of} differs from that of the checkpoint:{}\ntake the old values back, or accept the new ones \
              with `--force` (`Trainer::accepting_changes`)",
             lines.concat()
         )

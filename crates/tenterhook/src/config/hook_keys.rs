@@ -103,7 +103,7 @@ impl HookKeys {
         let mut problems = Vec::new();
         if self.sampled.is_some_and(|share| !(share > 0.0 && share <= 1.0)) {
             let problem = Problem::new("sampled", "`sampled` must be above 0 and at most 1");
-            problems.push(problem.fix("write for example 0.1; `enabled = false` switches a hook off"));
+            problems.push(problem.fix("for example, write 0.1; `enabled = false` switches a hook off"));
         }
         if let Some((message, fix)) = self.when.as_ref().and_then(Conditioned::impossible_comparison) {
             problems.push(Problem::new("when", message).fix(fix));

@@ -67,8 +67,8 @@ pub(crate) fn assignments(
         match value {
             Some(value) if !nameless => assignments.push(Assignment { steps, value, origin }),
             _ => {
-                let problem =
-                    Problem::new("", "it has no key and value").fix("write for example trainer.max_epochs=3");
+                let problem = Problem::new("", "it has no key and value")
+                    .fix("for example, write trainer.max_epochs=3");
                 problems.push(problem.of_source(origin));
             }
         }

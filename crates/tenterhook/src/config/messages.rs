@@ -85,7 +85,7 @@ impl TableContext<'_> {
         let kind = with_article(&kind);
         if expected == kind {
             // The kind is already in the message.
-            return example.map(|value| format!("write for example {value}"));
+            return example.map(|value| format!("for example, write {value}"));
         }
         let such_as = example.map(|value| format!(", such as {value}")).unwrap_or_default();
         Some(format!("write {kind}{such_as}"))

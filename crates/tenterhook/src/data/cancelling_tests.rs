@@ -165,7 +165,7 @@ fn fed(lengths: &[u64], sized: bool, every: u64, from: u64) -> Vec<(usize, Vec<u
     let limits: Vec<_> = lengths.iter().map(|length| sized.then_some(*length)).collect();
     let mut stream =
         TrainStream::new(loaders.collect(), &limits, Interleave::RoundRobin, true, 3, Arc::default())
-            .expect("the turns fit");
+            .expect("the interleave fit");
     stream.begin(0, from).expect("it begins");
     let mut all = Vec::new();
     loop {

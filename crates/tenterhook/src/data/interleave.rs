@@ -37,7 +37,7 @@ pub enum InterleaveMode {
 /// How several training loaders are interleaved, in configuration:
 ///
 /// ```toml
-/// turns = "weighted"        # or "round_robin" (the default), "sequential", "alternating"
+/// interleave = "weighted"        # or "round_robin" (the default), "sequential", "alternating"
 /// weights = [3.0, 1.0]      # with "weighted": one per loader
 /// # pattern = [2, 1]        # with "alternating": batches per turn, default one each
 /// ```
@@ -46,7 +46,7 @@ pub enum InterleaveMode {
 pub struct InterleaveOptions {
     /// How several training loaders are interleaved: `round_robin`, `sequential`, `weighted` or
     /// `alternating`.
-    pub turns: InterleaveMode,
+    pub interleave: InterleaveMode,
     /// With `weighted`: the relative probability of each loader.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<Vec<f64>>,
@@ -59,15 +59,15 @@ pub struct InterleaveOptions {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum InterleaveError {
     /// Weights are missing.
-    #[error("`turns = \"weighted\"` needs `weights`, one per loader")]
+    #[error("`interleave = \"weighted\"` needs `weights`, one per loader")]
     NoWeights,
     /// An option has no effect.
-    #[error("`{key}` has no effect without `turns = \"{turns}\"`; set that, or remove `{key}`")]
+    #[error("`{key}` has no effect without `interleave = \"{interleave}\"`; set that, or remove `{key}`")]
     Unused {
         /// The option.
         key: &'static str,
-        /// The value of `turns` that it needs.
-        turns: &'static str,
+        /// The value of `interleave` that it needs.
+        interleave: &'static str,
     },
     /// The list does not have one value per loader.
     #[error("`{key}` holds {given}, but there are {loaders} training loaders; give one for each")]
@@ -102,13 +102,13 @@ impl InterleaveError {
 impl InterleaveOptions {
     /// Builds the [`Interleave`] for this number of loaders.
     pub fn interleave(&self, loaders: usize) -> Result<Interleave, InterleaveError> {
-        if self.weights.is_some() && self.turns != InterleaveMode::Weighted {
-            return Err(InterleaveError::Unused { key: "weights", turns: "weighted" });
+        if self.weights.is_some() && self.interleave != InterleaveMode::Weighted {
+            return Err(InterleaveError::Unused { key: "weights", interleave: "weighted" });
         }
-        if self.pattern.is_some() && self.turns != InterleaveMode::Alternating {
-            return Err(InterleaveError::Unused { key: "pattern", turns: "alternating" });
+        if self.pattern.is_some() && self.interleave != InterleaveMode::Alternating {
+            return Err(InterleaveError::Unused { key: "pattern", interleave: "alternating" });
         }
-        let turns = match self.turns {
+        let interleave = match self.interleave {
             InterleaveMode::RoundRobin => Interleave::RoundRobin,
             InterleaveMode::Sequential => Interleave::Sequential,
             InterleaveMode::Weighted => {
@@ -116,8 +116,8 @@ impl InterleaveOptions {
             }
             InterleaveMode::Alternating => Interleave::Alternating(self.pattern.clone().unwrap_or_default()),
         };
-        turns.check(loaders)?;
-        Ok(turns)
+        interleave.check(loaders)?;
+        Ok(interleave)
     }
 }
 
@@ -155,14 +155,14 @@ mod tests {
     #[test]
     fn each_way_has_a_name_in_configuration() {
         assert_eq!(parsed("", 2), Ok(Interleave::RoundRobin));
-        assert_eq!(parsed("turns = 'round_robin'", 2), Ok(Interleave::RoundRobin));
-        assert_eq!(parsed("turns = 'sequential'", 2), Ok(Interleave::Sequential));
+        assert_eq!(parsed("interleave = 'round_robin'", 2), Ok(Interleave::RoundRobin));
+        assert_eq!(parsed("interleave = 'sequential'", 2), Ok(Interleave::Sequential));
         assert_eq!(
-            parsed("turns = 'weighted'\nweights = [3, 1.5]", 2),
+            parsed("interleave = 'weighted'\nweights = [3, 1.5]", 2),
             Ok(Interleave::Weighted(vec![3.0, 1.5]))
         );
-        assert_eq!(parsed("turns = 'alternating'", 2), Ok(Interleave::Alternating(vec![])));
-        let alternating = parsed("turns = 'alternating'\npattern = [2, 1]", 2);
+        assert_eq!(parsed("interleave = 'alternating'", 2), Ok(Interleave::Alternating(vec![])));
+        let alternating = parsed("interleave = 'alternating'\npattern = [2, 1]", 2);
         assert_eq!(alternating, Ok(Interleave::Alternating(vec![2, 1])));
     }
 
@@ -172,16 +172,16 @@ mod tests {
             let error = parsed(text, 2).unwrap_err();
             assert!(error.starts_with(key) && error.contains(part), "{error}");
         };
-        refused("turns = 'weighted'", "weights", "one per loader");
-        refused("turns = 'weighted'\nweights = [1.0]", "weights", "holds 1, but there are 2");
-        refused("turns = 'weighted'\nweights = [1.0, 0.0]", "weights", "weight 0 is not");
-        refused("turns = 'weighted'\nweights = [1.0, -2.0]", "weights", "weight -2 is not");
-        refused("turns = 'weighted'\nweights = [inf, 1.0]", "weights", "weight inf is not");
-        refused("turns = 'weighted'\nweights = [nan, 1.0]", "weights", "weight NaN is not");
-        refused("weights = [1.0, 1.0]", "weights", "no effect without `turns = \"weighted\"`");
-        refused("pattern = [1, 1]", "pattern", "no effect without `turns = \"alternating\"`");
-        refused("turns = 'alternating'\npattern = [1, 1, 1]", "pattern", "holds 3");
-        refused("turns = 'alternating'\npattern = [1, 0]", "pattern", "holds a 0");
-        assert!(parsed("turns = 'shuffled'", 2).unwrap_err().contains("round_robin"));
+        refused("interleave = 'weighted'", "weights", "one per loader");
+        refused("interleave = 'weighted'\nweights = [1.0]", "weights", "holds 1, but there are 2");
+        refused("interleave = 'weighted'\nweights = [1.0, 0.0]", "weights", "weight 0 is not");
+        refused("interleave = 'weighted'\nweights = [1.0, -2.0]", "weights", "weight -2 is not");
+        refused("interleave = 'weighted'\nweights = [inf, 1.0]", "weights", "weight inf is not");
+        refused("interleave = 'weighted'\nweights = [nan, 1.0]", "weights", "weight NaN is not");
+        refused("weights = [1.0, 1.0]", "weights", "no effect without `interleave = \"weighted\"`");
+        refused("pattern = [1, 1]", "pattern", "no effect without `interleave = \"alternating\"`");
+        refused("interleave = 'alternating'\npattern = [1, 1, 1]", "pattern", "holds 3");
+        refused("interleave = 'alternating'\npattern = [1, 0]", "pattern", "holds a 0");
+        assert!(parsed("interleave = 'shuffled'", 2).unwrap_err().contains("round_robin"));
     }
 }

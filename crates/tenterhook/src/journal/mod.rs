@@ -35,14 +35,14 @@ pub(crate) struct Journal {
 /// A notice as hooks receive it.
 pub(crate) struct PendingNotice {
     pub(crate) text: String,
-    pub(crate) told: bool,
+    pub(crate) shown: bool,
     pub(crate) entry: serde_json::Value,
 }
 
 impl PendingNotice {
-    pub(crate) fn new(notice: &RunNotice, told: bool) -> PendingNotice {
+    pub(crate) fn new(notice: &RunNotice, shown: bool) -> PendingNotice {
         let entry = serde_json::to_value(JournalEvent::from(notice)).unwrap_or_default();
-        PendingNotice { text: notice.to_string(), told, entry }
+        PendingNotice { text: notice.to_string(), shown, entry }
     }
 
     /// The kind, by its name in `events.jsonl`.

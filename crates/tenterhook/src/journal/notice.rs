@@ -239,7 +239,7 @@ impl Notices {
     /// Whether readers receive the notice. Decisions and changes of the list of hooks are only recorded. A
     /// failure of a hook is counted; of each kind readers receive the first, with its backtrace, and the one
     /// that disables the hook.
-    pub(crate) fn is_told(&mut self, notice: &mut RunNotice) -> bool {
+    pub(crate) fn is_shown(&mut self, notice: &mut RunNotice) -> bool {
         let contained = match notice {
             RunNotice::Contained(contained) => contained,
             RunNotice::Started(_) => return self.announces_start,
@@ -253,8 +253,8 @@ impl Notices {
         is_first || contained.disabled
     }
 
-    pub(crate) fn push(&mut self, notice: RunNotice, told: bool) {
-        if told {
+    pub(crate) fn push(&mut self, notice: RunNotice, shown: bool) {
+        if shown {
             self.readers.tell(&notice);
         }
         if self.kept.len() < KEPT {

@@ -102,7 +102,7 @@ impl<M: Module> Loop<M> {
 
     /// Passes a notice to the recorder, to the readers and, with the next event, to hooks.
     pub(crate) fn note(&mut self, mut notice: RunNotice) {
-        let told = self.journal.notices.is_told(&mut notice);
+        let told = self.journal.notices.is_shown(&mut notice);
         if self.hooks.wants(Event::Notice) && !self.journal.held && !self.ending.closing {
             self.journal.pending.push(PendingNotice::new(&notice, told));
         }

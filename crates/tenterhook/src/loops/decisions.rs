@@ -57,7 +57,7 @@ impl<M: Module> Loop<M> {
     /// Records failures and changes of the list of hooks, then delivers `on_hook_disabled` and `on_notice`.
     #[cold]
     fn report_changes_of_hooks(&mut self, module: &mut M) -> Result<(), Failure> {
-        self.note_news();
+        self.record_roster_changes();
         if self.journal.held {
             return Ok(());
         }
@@ -69,7 +69,7 @@ impl<M: Module> Loop<M> {
 
     /// Delays `on_hook_disabled` and `on_notice` until `work` is done. From the moment at which a checkpoint
     /// takes the states of hooks until the end of the save, hooks receive neither.
-    pub(crate) fn with_news_held(
+    pub(crate) fn with_notices_delayed(
         &mut self,
         module: &mut M,
         work: impl FnOnce(&mut Loop<M>, &mut M) -> Result<(), Failure>,
@@ -82,7 +82,7 @@ impl<M: Module> Loop<M> {
     }
 
     /// Records failures of hooks and changes of the list of hooks.
-    pub(crate) fn note_news(&mut self) {
+    pub(crate) fn record_roster_changes(&mut self) {
         for mut contained in self.hooks.take_contained() {
             contained.afterwards = self.state.status == Status::Error;
             if let (Origin::Hook(hook), true) = (&contained.failure.origin, contained.disabled) {
@@ -106,8 +106,8 @@ impl<M: Module> Loop<M> {
     /// something on each notice would loop forever.
     fn deliver_pending(&mut self, module: &mut M) -> Result<(), Failure> {
         for notice in std::mem::take(&mut self.journal.pending) {
-            let (text, told, entry) = (notice.text.as_str(), notice.told, &notice.entry);
-            emit!(self, module, Notice { kind: notice.kind(), text, told, entry });
+            let (text, shown, entry) = (notice.text.as_str(), notice.shown, &notice.entry);
+            emit!(self, module, Notice { kind: notice.kind(), text, shown, entry });
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ impl LoadReport {
     /// weights.insert_f32("head.weight", [3], &[1.0, 2.0, 3.0]);
     /// let report = LoadReport::of([("body.weight", &[2][..]), ("head.weight", &[5])], &weights);
     /// assert_eq!(report.loaded, ["body.weight"]);
-    /// assert_eq!(report.unfit, ["`head.weight` has the shape [3] instead of [5]"]);
+    /// assert_eq!(report.mismatched, ["`head.weight` has the shape [3] instead of [5]"]);
     /// ```
     #[must_use]
     pub fn of<'a>(
@@ -31,7 +31,7 @@ impl LoadReport {
                 Err(_) => report.missing.push(name.to_owned()),
                 Ok(given) if given.shape != shape => {
                     let given = &given.shape;
-                    report.unfit.push(format!("`{name}` has the shape {given:?} instead of {shape:?}"));
+                    report.mismatched.push(format!("`{name}` has the shape {given:?} instead of {shape:?}"));
                 }
                 Ok(_) => report.loaded.push(name.to_owned()),
             }

@@ -209,17 +209,17 @@ impl<E: Engine> OptimizerSet<E> {
         let known = |name: &str| (0..all.count()).any(|index| all.name(index) == name);
         let unknown = gradients.names().filter(|name| !known(name));
         let unknown = unknown.map(|name| format!("`{name}` is no parameter of an optimizer"));
-        let unfit = (0..all.count()).filter_map(|index| {
+        let mismatched = (0..all.count()).filter_map(|index| {
             let (name, shape, dtype) = (all.name(index), all.shape(index), all.dtype(index));
             let given = gradients.get(name).ok()?;
             let fits = given.shape == shape && given.dtype == dtype;
             (!fits).then(|| format!("`{name}` is {given:?}, but its parameter is {dtype:?}{shape:?}"))
         });
-        let wrong: Vec<_> = unknown.chain(unfit).collect();
+        let wrong: Vec<_> = unknown.chain(mismatched).collect();
         if wrong.is_empty() {
             return Ok(());
         }
-        Err(format!("these gradients are not of this model: {}", wrong.join(", ")).into())
+        Err(format!("these gradients do not fit this model: {}", wrong.join(", ")).into())
     }
 
     /// Loads the gradients of a checkpoint and removes all others.

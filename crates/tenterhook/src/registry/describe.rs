@@ -20,7 +20,6 @@ pub struct HookDescription {
     /// The cargo feature of `tenterhook` that it needs, if any.
     pub feature: Option<&'static str>,
     /// Properties of the hook; `None` if it needs options and has no example.
-    #[serde(rename = "made")]
     pub properties: Option<HookProperties>,
     /// Its keys in `[hooks_config]`: the flag, and the table of its options.
     pub flags: Vec<&'static str>,

@@ -111,7 +111,7 @@ impl<M: Module> Call<'_, M> {
             return Ok(());
         }
         self.refuse(format!(
-            "the hooks are not those of the checkpoint: {}; register the same ones, or accept it with \
+            "the hooks differ from those of the checkpoint: {}; register the same ones, or accept it with \
              `--accept-hook-changes` (`Trainer::accepting_other_hooks`)",
             all.join(", ")
         ))

@@ -112,7 +112,7 @@ pub(super) fn reopen_for_test(
     if !changes.is_empty() {
         let lines: Vec<_> = changes.iter().map(|change| format!("\n  {change}")).collect();
         return Err(format!(
-            "the data is not that of the run:{}\nrestore it, or test the weights alone with `test --weights`",
+            "the data differs from that of the run:{}\nrestore it, or test the weights alone with `test --weights`",
             lines.concat()
         )
         .into());

@@ -144,7 +144,7 @@ pub enum OnSaveError {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     untagged,
-    expecting = "when to validate is a count of batches, a fraction from 0.0 to 1.0, or a time such as \"30 min\""
+    expecting = "the validation interval must be a number of batches, a fraction from 0.0 to 1.0, or a time such as \"30 min\""
 )]
 pub enum ValInterval {
     /// In batches, or as a fraction of the epoch.

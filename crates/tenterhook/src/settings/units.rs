@@ -139,7 +139,7 @@ impl FromStr for Percent {
     }
 }
 
-const PERCENT_EXAMPLE: &str = "write for example \"2%\"";
+const PERCENT_EXAMPLE: &str = "for example, write \"2%\"";
 
 impl fmt::Display for Percent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

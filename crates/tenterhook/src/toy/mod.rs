@@ -358,7 +358,7 @@ impl Module for Toy {
 
     fn load_gradients(&mut self, gradients: &TensorMap) -> ModuleResult {
         let report = LoadReport::of(self.shapes(), gradients);
-        if let Some(wrong) = report.unfit.iter().chain(&report.unexpected).next() {
+        if let Some(wrong) = report.mismatched.iter().chain(&report.unexpected).next() {
             return Err(format!("these gradients are not of the toy: {wrong}").into());
         }
         for index in 0..self.gradients.count() {

@@ -60,6 +60,6 @@ fn matching_weights_are_loaded() {
     assert_eq!((toy.param("weight"), toy.param("bias")), (&[1.0, 2.0][..], &[0.0][..]));
     assert_eq!((report.loaded, report.missing), (vec!["weight".to_owned()], vec![]));
     assert_eq!(report.unexpected, ["slope"]);
-    assert_eq!(report.unfit, ["`bias` has the shape [2] instead of [1]"]);
+    assert_eq!(report.mismatched, ["`bias` has the shape [2] instead of [1]"]);
     assert_eq!(toy.load_matching(&TensorMap::default()).expect("nothing fits").missing, ["weight", "bias"]);
 }

@@ -148,7 +148,7 @@ impl Trainer {
         run.open_accounts(self.settings.account_hooks && !rehearsal, self.spent);
         if let Some(interrupt) = &self.interrupt {
             run.ending.interrupt = interrupt.clone();
-            run.checkpointer.emergency.is_possible = true;
+            run.checkpointer.emergency.is_armed = true;
         }
         let saves_some = |hook: &HookInfo| hook.tier == Tier::Checkpoint;
         let keeps = self.has_checkpoint_root || is_recorded || run.hooks.list().iter().any(saves_some);

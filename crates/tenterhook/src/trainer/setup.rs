@@ -67,7 +67,7 @@ impl Trainer {
     /// machine, command and hooks of the run ([`RunNotice::Started`]). `events.jsonl` contains it in any
     /// case.
     #[must_use]
-    pub fn without_introduction(mut self) -> Trainer {
+    pub fn without_run_header(mut self) -> Trainer {
         self.journal.announces_start = false;
         self
     }

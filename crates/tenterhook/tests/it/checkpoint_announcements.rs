@@ -141,7 +141,7 @@ fn a_message_about_the_best_checkpoint_needs_a_hook_that_chooses_it() {
     use tenterhook::{FromOptions, RunError};
 
     let root = tempfile::tempdir().unwrap();
-    let notify = NotifyOptions { notify_on: vec![NotifyOn::BestModel], ..NotifyOptions::of("NEVER_SET") };
+    let notify = NotifyOptions { notify_on: vec![NotifyOn::BestModel], ..NotifyOptions::new("NEVER_SET") };
     let refused = |monitor: Option<&str>| -> Result<(), RunError> {
         let options = CheckpointOptions { monitor: monitor.map(Into::into), ..CheckpointOptions::default() };
         let (mut trainer, _) = listening(trainer(epochs(1)).with_checkpoints_in(root.path()), options);
@@ -156,7 +156,7 @@ fn a_message_about_the_best_checkpoint_needs_a_hook_that_chooses_it() {
 
     let alone = |on: NotifyOn, monitor: Option<&str>| {
         let monitor = monitor.map(Into::into);
-        let options = NotifyOptions { notify_on: vec![on], monitor, ..NotifyOptions::of("NEVER_SET") };
+        let options = NotifyOptions { notify_on: vec![on], monitor, ..NotifyOptions::new("NEVER_SET") };
         let mut trainer = trainer(epochs(1));
         trainer.add_hook(Notify::from_options(options).unwrap()).unwrap();
         trainer.fit(&mut Toy::default(), &mut data(2, 1)).unwrap_err().to_string()

@@ -310,7 +310,7 @@ fn filename_is_filled_with_epoch_step_and_metrics() {
 #[test]
 fn a_name_that_cannot_be_is_refused_before_anything_runs() {
     for (filename, hint) in [
-        ("{epoch:zz}", "`zz`, which is not a format; write for example `.2f`"),
+        ("{epoch:zz}", "`zz`, which is not a format; for example, write `.2f`"),
         ("{val/loss:.2d}", "not a format"),
         ("../{epoch}", "set `dirpath`"),
         ("/tmp/{epoch}", "set `dirpath`"),

@@ -13,7 +13,7 @@ fn messages(report: &Report) -> Vec<String> {
 }
 
 fn quiet(settings: Settings) -> Trainer {
-    Trainer::new(settings).unwrap().with_notices(|_| ()).without_introduction()
+    Trainer::new(settings).unwrap().with_notices(|_| ()).without_run_header()
 }
 
 #[test]
@@ -25,9 +25,7 @@ fn a_hook_cannot_log_a_metric_of_the_module_and_is_warned_once() {
     assert_eq!(report.metrics["val/loss"].to_bits(), untouched.metrics["val/loss"].to_bits());
     assert_eq!(
         messages(&report),
-        [
-            "raise: `val/loss` is logged by the module or the trainer, so what this hook logs under it is left out"
-        ]
+        ["raise: `val/loss` is logged by the module or the trainer, so the value of this hook is ignored"]
     );
 }
 
@@ -187,7 +185,7 @@ fn a_hook_that_is_missing_on_either_side_of_a_resume_is_an_error_unless_accepted
     let error = resumed(with("new")).unwrap_err().to_string();
     assert_eq!(
         error,
-        "the hooks are not those of the checkpoint: `old` is in the checkpoint and not registered, `new` is \
+        "the hooks differ from those of the checkpoint: `old` is in the checkpoint and not registered, `new` is \
          registered and not in the checkpoint; register the same ones, or accept it with \
          `--accept-hook-changes` (`Trainer::accepting_other_hooks`)"
     );

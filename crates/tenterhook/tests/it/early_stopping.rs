@@ -20,7 +20,7 @@ fn stuck(settings: Settings, options: EarlyStoppingOptions) -> Report {
 }
 
 fn options() -> EarlyStoppingOptions {
-    EarlyStoppingOptions { patience: 2, mode: Some(Mode::Max), ..EarlyStoppingOptions::of("score") }
+    EarlyStoppingOptions { patience: 2, mode: Some(Mode::Max), ..EarlyStoppingOptions::new("score") }
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn it_waits_for_the_least_epochs_and_steps() {
 
 #[test]
 fn a_missing_optional_metric_is_reported_once() {
-    let missing = EarlyStoppingOptions { strict: false, ..EarlyStoppingOptions::of("val/accuracy") };
+    let missing = EarlyStoppingOptions { strict: false, ..EarlyStoppingOptions::new("val/accuracy") };
     let report = stuck(epochs(4), missing);
     assert_eq!(report.progress.epochs_done, 4);
     let said: Vec<_> =
@@ -58,7 +58,7 @@ fn a_missing_optional_metric_is_reported_once() {
 fn without_strict_a_metric_that_is_not_logged_is_a_warning() {
     for strict in [true, false] {
         let mut trainer = trainer(epochs(3));
-        let options = EarlyStoppingOptions { strict, ..EarlyStoppingOptions::of("val/accuracy") };
+        let options = EarlyStoppingOptions { strict, ..EarlyStoppingOptions::new("val/accuracy") };
         trainer.add_hook(EarlyStopping::new(options).unwrap()).unwrap();
         // The toy declares its metrics.
         let ran = trainer.fit(&mut Toy::default(), &mut data(2, 1));

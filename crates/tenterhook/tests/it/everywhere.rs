@@ -99,11 +99,11 @@ fn full(settings: &Settings, root: &Path) -> Trainer {
         .add_hook(closure::on_step_end("sampled", |cx| cx.log("sampled", cx.step as f64)).sampled(0.5))
         .unwrap();
     trainer.add_hook(closure::on_step_end("once", |cx| cx.log("once", cx.step as f64)).once()).unwrap();
-    let noise = GradientNoiseOptions::of(0.01);
+    let noise = GradientNoiseOptions::new(0.01);
     trainer.add_hook_type::<GradientNoise>(noise).unwrap();
     let ema = EmaWeightsOptions { decay: 0.9, ..EmaWeightsOptions::default() };
     trainer.add_hook_type::<EmaWeights>(ema).unwrap();
-    let stop = EarlyStoppingOptions { patience: 2, ..EarlyStoppingOptions::of("val/loss") };
+    let stop = EarlyStoppingOptions { patience: 2, ..EarlyStoppingOptions::new("val/loss") };
     trainer.add_hook(EarlyStopping::new(stop).unwrap()).unwrap();
     let all = CheckpointOptions { save_top_k: Some(-1), ..CheckpointOptions::default() };
     let every_step =

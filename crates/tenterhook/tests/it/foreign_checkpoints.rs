@@ -87,8 +87,8 @@ fn a_path_that_leaves_its_directory_is_an_error_that_names_the_entry() {
     let at = |path: &str| json!({ "path": path });
     let save = |path: &str| json!({ "path": at(path), "replaces": [at(path)], "link": at(path) });
     let entries: [(&str, Forged<'_>); 6] = [
-        ("afterwards.replaces[0].path", &|state, path| state["afterwards"]["replaces"] = json!([at(path)])),
-        ("afterwards.link.path", &|state, path| state["afterwards"]["link"] = at(path)),
+        ("post_save.replaces[0].path", &|state, path| state["post_save"]["replaces"] = json!([at(path)])),
+        ("post_save.link.path", &|state, path| state["post_save"]["link"] = at(path)),
         ("unannounced[0].path.path", &|state, path| state["unannounced"][0]["path"] = at(path)),
         ("loops.requested[0].save.path.path", &|state, path| {
             let event = "on_train_batch_end";

@@ -89,7 +89,7 @@ fn other_data_is_refused_with_the_list_unless_it_is_accepted() {
     let before = runs();
     let refused = resume(data(Some("ONE"), Some("two")), false).unwrap_err().to_string();
     assert!(
-        refused.contains("the data is not that of the checkpoint:\n  train/a: \"one\" -> \"ONE\"\n")
+        refused.contains("the data differs from that of the checkpoint:\n  train/a: \"one\" -> \"ONE\"\n")
             && refused.contains("`--force`"),
         "{refused}"
     );

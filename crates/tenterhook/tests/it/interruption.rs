@@ -115,7 +115,7 @@ fn a_request_during_the_last_moments_of_training_changes_nothing() {
 fn hooks_that_wait_for_a_missing_validation_do_not_fail() {
     let toy = Toy::default().with_scheduler(SchedulerPlan::on_plateau_of("val/loss"));
     let (report, call_log) = interrupted_at("training_step", 4, epochs(3), toy, |trainer| {
-        trainer.add_hook(EarlyStopping::new(EarlyStoppingOptions::of("val/loss")).unwrap()).unwrap();
+        trainer.add_hook(EarlyStopping::new(EarlyStoppingOptions::new("val/loss")).unwrap()).unwrap();
     });
     assert_eq!(report.outcome, by("SIGINT"));
     assert!(!call_log.places("module").contains(&"lr_scheduler_step"));

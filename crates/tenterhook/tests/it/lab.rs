@@ -8,7 +8,7 @@ pub use tenterhook_testkit::recording::{
 
 /// A trainer that prints no notices.
 pub fn trainer(settings: Settings) -> Trainer {
-    Trainer::new(settings).unwrap().with_notices(|_| {}).without_introduction()
+    Trainer::new(settings).unwrap().with_notices(|_| {}).without_run_header()
 }
 
 /// Settings with this number of epochs and no sanity check. Checkpoints are written at once, so that their

@@ -51,13 +51,13 @@ fn train_batches_say_which_loader_they_came_from() {
 }
 
 /// The training loaders of `several`, interleaved like this.
-fn taking(turns: Interleave, sized: bool) -> DataLoaders<ToyBatch> {
+fn taking(interleave: Interleave, sized: bool) -> DataLoaders<ToyBatch> {
     let loader =
         move |index| ToyData { sized, ..several() }.loaders(Split::Train).map(|mut all| all.remove(index));
     DataLoaders::new()
         .make(Split::Train, move || loader(0))
         .make(Split::Train, move || loader(1))
-        .interleave(turns)
+        .interleave(interleave)
 }
 
 /// Records the loader of each batch, and whether the batch is the last of the epoch.
@@ -75,10 +75,10 @@ fn watched(trainer: &mut Trainer) -> SharedVec<(usize, bool)> {
 fn loaders_are_interleaved_as_the_data_module_says() {
     let last = |loaders: [usize; 4]| loaders.map(|loader| (loader, false));
     for sized in [true, false] {
-        let order = |turns: Interleave| {
+        let order = |interleave: Interleave| {
             let mut trainer = trainer(epochs(1));
             let batches = watched(&mut trainer);
-            trainer.fit(&mut Toy::default(), &mut taking(turns, sized)).unwrap();
+            trainer.fit(&mut Toy::default(), &mut taking(interleave, sized)).unwrap();
             let mut batches = batches.take();
             assert!(batches.pop().unwrap().1, "the last is known");
             batches
@@ -181,7 +181,7 @@ fn several_evaluation_loaders_have_a_metric_each_and_their_mean() {
     // The metric of each loader can be monitored.
     for (monitor, refused) in [("val/loss/val1", false), ("val/loss/val2", true)] {
         let mut trainer = trainer(epochs(1));
-        trainer.add_hook_type::<EarlyStopping>(EarlyStoppingOptions::of(monitor)).unwrap();
+        trainer.add_hook_type::<EarlyStopping>(EarlyStoppingOptions::new(monitor)).unwrap();
         let fitted = trainer.fit(&mut Toy::default(), &mut several());
         assert_eq!(fitted.is_err(), refused, "{monitor}");
         if let Err(error) = fitted {

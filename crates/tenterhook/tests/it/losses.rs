@@ -151,6 +151,6 @@ fn a_monitor_receives_every_loss_only_if_it_compares_losses_of_steps() {
     assert_eq!(logged(checkpoint(Some(1))).0, LOSSES.map(Some));
     assert_eq!(logged(checkpoint(None)).0, [None; 6]);
     let mut stopping = trainer(every(50));
-    stopping.add_hook(EarlyStopping::new(EarlyStoppingOptions::of("train/loss")).unwrap()).unwrap();
+    stopping.add_hook(EarlyStopping::new(EarlyStoppingOptions::new("train/loss")).unwrap()).unwrap();
     assert_eq!(logged(stopping).0, [None; 6]);
 }

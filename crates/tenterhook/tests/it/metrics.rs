@@ -93,7 +93,7 @@ fn metrics_that_a_module_logs_at_epoch_end_are_visible_to_monitors() {
     let options = tenterhook::hooks::EarlyStoppingOptions {
         mode: Some(tenterhook::hooks::Mode::Max),
         stopping_threshold: Some(0.5),
-        ..tenterhook::hooks::EarlyStoppingOptions::of("score")
+        ..tenterhook::hooks::EarlyStoppingOptions::new("score")
     };
     trainer.add_hook(tenterhook::hooks::EarlyStopping::new(options).unwrap()).unwrap();
     let report = trainer.fit(&mut module, &mut data(1, 0)).unwrap();

@@ -18,7 +18,7 @@ struct Reader(Texts);
 #[hook]
 impl Observer for Reader {
     fn on_notice(&mut self, cx: &Notice) -> HookResult {
-        let (kind, told) = (cx.kind, if cx.told { "told" } else { "noted" });
+        let (kind, told) = (cx.kind, if cx.shown { "told" } else { "noted" });
         assert_eq!(cx.entry["event"], kind);
         self.0.lock().unwrap().push(format!("{kind} {told}: {}", cx.text));
         cx.say("read");
@@ -27,7 +27,7 @@ impl Observer for Reader {
 }
 
 fn with_reader(texts: &Texts) -> Trainer {
-    let mut trainer = trainer(epochs(1)).with_notices(|_| {}).without_introduction();
+    let mut trainer = trainer(epochs(1)).with_notices(|_| {}).without_run_header();
     trainer.add_hook(Reader(texts.clone())).unwrap();
     trainer
 }
@@ -67,7 +67,7 @@ fn a_hook_that_receives_nothing_else_still_receives_notices() {
 #[test]
 fn a_failure_in_on_notice_follows_the_policy() {
     for (policy, ends) in [(Policy::WARN, false), (Policy::DISABLE, false), (Policy::ABORT, true)] {
-        let mut trainer = trainer(epochs(1)).with_notices(|_| {}).without_introduction();
+        let mut trainer = trainer(epochs(1)).with_notices(|_| {}).without_run_header();
         let fails = closure::on_notice("fails", |_| -> HookResult { Err("broken".into()) });
         let how = tenterhook::Registration { policy: Some(policy), ..Default::default() };
         trainer.register(fails, how).unwrap();
@@ -90,10 +90,8 @@ fn a_further_reader_has_what_the_first_one_has() {
         let texts = texts.clone();
         move |notice: &RunNotice| texts.lock().unwrap().push(notice.to_string())
     };
-    let mut trainer = trainer(epochs(1))
-        .with_notices(keep(&first))
-        .with_notice_reader(keep(&second))
-        .without_introduction();
+    let mut trainer =
+        trainer(epochs(1)).with_notices(keep(&first)).with_notice_reader(keep(&second)).without_run_header();
     trainer.add_hook(closure::on_train_start("says", |cx| cx.say("hello"))).unwrap();
     trainer.fit(&mut Toy::default(), &mut data(3, 0)).unwrap();
     assert_eq!(*first.lock().unwrap(), ["says: hello"]);

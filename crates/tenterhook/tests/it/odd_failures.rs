@@ -134,13 +134,13 @@ fn an_error_that_panics_when_formatted_is_handled_like_others() {
             };
             let kind = &report.failures.kinds[0];
             assert_eq!((kind.aborted, kind.panicked, kind.at.as_str()), (aborts, false, "on_step_end"));
-            assert_eq!(kind.error, "an error that panics when it is shown: no words");
+            assert_eq!(kind.error, "an error whose `Display` panics: no words");
             assert_eq!(call_log.sources("teardown"), ["hook:other"]);
         }
         let mut lab =
             Lab::new(Toy::default(), &CallLog::default()).with_step(|_, _, _| Err(Box::new(Unspeakable)));
         let error = trainer(Settings { debug, ..epochs(1) }).fit(&mut lab, &mut data(2, 0)).unwrap_err();
-        assert!(error.to_string().contains("an error that panics when it is shown"), "{error}");
+        assert!(error.to_string().contains("an error whose `Display` panics"), "{error}");
     }
 }
 

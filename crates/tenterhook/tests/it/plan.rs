@@ -200,7 +200,7 @@ fn plan_errors_are_available_without_running_anything() {
 fn a_monitor_that_can_never_see_its_metric_is_refused() {
     let refusal = |settings: Settings, validate| {
         let mut trainer = trainer(settings);
-        trainer.add_hook(EarlyStopping::new(EarlyStoppingOptions::of("val/loss")).unwrap()).unwrap();
+        trainer.add_hook(EarlyStopping::new(EarlyStoppingOptions::new("val/loss")).unwrap()).unwrap();
         let ran = trainer.fit(&mut Toy::default(), &mut data(4, validate));
         ran.map_err(|error| error.to_string())
     };
@@ -247,7 +247,7 @@ fn what_a_built_in_logs_by_name_can_be_monitored() {
         let mut trainer = trainer(epochs(2));
         trainer.add_hook(LrMonitor::new(LrMonitorOptions::default())).unwrap();
         trainer.add_hook(GradientMonitor::new(GradientMonitorOptions::default()).unwrap()).unwrap();
-        let options = EarlyStoppingOptions { mode: Some(Mode::Min), ..EarlyStoppingOptions::of(monitor) };
+        let options = EarlyStoppingOptions { mode: Some(Mode::Min), ..EarlyStoppingOptions::new(monitor) };
         trainer.add_hook(EarlyStopping::new(options).unwrap()).unwrap();
         let refusals = trainer.plan_errors(&mut Toy::default(), &mut data(4, 1)).unwrap();
         let refusals = refusals.iter().filter(|refusal| !refusal.is_warning());

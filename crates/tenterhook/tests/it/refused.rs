@@ -97,16 +97,16 @@ fn a_refused_resume_calls_no_hook_and_reports_no_change_and_writes_nothing() {
         assert_eq!(contents(root.path()), before, "{why}");
     };
     // Each also changes a harmless setting, which an accepted resume would report.
-    refused("the hooks are not those of the checkpoint", &|call_log| {
+    refused("the hooks differ from those of the checkpoint", &|call_log| {
         resumed(config(2, 0), call_log, Some(Recorder::new("more", call_log)), known())
     });
-    refused("the data is not that of the checkpoint", &|call_log| {
+    refused("the data differs from that of the checkpoint", &|call_log| {
         resumed(config(2, 0), call_log, None, data(Some("ONE"), Some("two")))
     });
     refused("val/b: \"two\" -> \"TWO\"", &|call_log| {
         resumed(config(2, 0), call_log, None, data(Some("one"), Some("TWO")))
     });
-    refused("the configuration is not that of the checkpoint", &|call_log| {
+    refused("the configuration differs from that of the checkpoint", &|call_log| {
         resumed(config(2, 7), call_log, None, known())
     });
     refused("the disk is gone", &|call_log| {
@@ -114,7 +114,7 @@ fn a_refused_resume_calls_no_hook_and_reports_no_change_and_writes_nothing() {
     });
     let state = fs::read(from.join("state.json")).unwrap();
     let manifest = fs::read(from.join("manifest.json")).unwrap();
-    forge(&from, |state| state["afterwards"]["link"] = json!({ "path": "../up" }));
+    forge(&from, |state| state["post_save"]["link"] = json!({ "path": "../up" }));
     refused("is not a path below its directory", &|call_log| resumed(config(2, 0), call_log, None, known()));
     fs::write(from.join("state.json"), state).unwrap();
     fs::write(from.join("manifest.json"), manifest).unwrap();

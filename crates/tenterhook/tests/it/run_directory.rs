@@ -315,7 +315,7 @@ fn a_plain_trainer_prints_the_header_of_the_run_unless_disabled() {
     for part in [", config blake3:", ", seed 0", "hooks: on, off (disabled)"] {
         assert!(told[0].contains(part), "{part}: {}", told[0]);
     }
-    assert!(introductions(Trainer::without_introduction, epochs(1)).1.is_empty());
+    assert!(introductions(Trainer::without_run_header, epochs(1)).1.is_empty());
     let dry = Settings { fast_dev_run: tenterhook::settings::FastDevRun(1), ..epochs(1) };
     assert!(introductions(|trainer| trainer, dry).1.is_empty(), "a dry run is none to look for later");
 }

@@ -288,7 +288,7 @@ fn resolve(sets: &[&str], registry: &Registry) -> Result<Config, String> {
 /// Trains what these settings describe, and returns the weights.
 fn train(sets: &[&str], registry: &Registry, root: &Path, from: Option<&str>) -> TensorMap {
     let (resolved, tasks) = (resolve(sets, registry).unwrap(), tasks());
-    let trainer = resolved.bare_trainer(registry).unwrap().with_notices(|_| {}).without_introduction();
+    let trainer = resolved.bare_trainer(registry).unwrap().with_notices(|_| {}).without_run_header();
     let mut trainer = trainer.with_checkpoints_in(root).with_clock(FixedClock(Duration::ZERO));
     if let Some(from) = from {
         trainer = trainer.restoring(root.join(from));
@@ -373,7 +373,7 @@ fn gradients_are_saved_and_loaded_by_name() {
     let mut strange = TensorMap::default();
     strange.insert_f32("wait", [1], &[1.0]);
     let error = second.load_gradients(&strange).unwrap_err().to_string();
-    assert_eq!(error, "these gradients are not of this model: `wait` is no parameter of an optimizer");
+    assert_eq!(error, "these gradients do not fit this model: `wait` is no parameter of an optimizer");
 }
 
 /// Steps of one length, along the signs of the gradients.

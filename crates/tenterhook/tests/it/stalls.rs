@@ -169,7 +169,7 @@ fn without_a_stall_warning_nothing_is_reported() {
     let (tell, settings) = (told.clone(), Settings { stall_warning: TimeSpan(Duration::ZERO), ..epochs(1) });
     let mut trainer = Trainer::new(settings)
         .unwrap()
-        .without_introduction()
+        .without_run_header()
         .with_notices(move |notice| tell.push(notice.to_string()));
     let pause = |_| {
         std::thread::sleep(Duration::from_millis(20));

@@ -18,11 +18,11 @@ use crate::lab::{bits, data, epochs, trainer};
 use crate::run_directory::{latest, plan};
 
 fn scale(factor: f64) -> AnyHook {
-    Scale::new(ScaleOptions::of(factor)).unwrap().into()
+    Scale::new(ScaleOptions::new(factor)).unwrap().into()
 }
 
 fn clip(max_norm: f64) -> AnyHook {
-    ClipByNorm::new(ClipByNormOptions::of(max_norm)).unwrap().into()
+    ClipByNorm::new(ClipByNormOptions::new(max_norm)).unwrap().into()
 }
 
 fn noise(options: GradientNoiseOptions) -> AnyHook {
@@ -48,13 +48,13 @@ fn the_optimizer_uses_the_changed_gradients() {
         assert_eq!(fitted(toy(), [scale(0.0)]), bits(&toy()));
         assert_ne!(fitted(toy(), [clip(0.1)]), fitted(toy(), []));
         assert_eq!(fitted(toy(), [clip(1e6)]), fitted(toy(), []), "nothing is that large");
-        assert_ne!(fitted(toy(), [noise(GradientNoiseOptions::of(0.1))]), fitted(toy(), []));
+        assert_ne!(fitted(toy(), [noise(GradientNoiseOptions::new(0.1))]), fitted(toy(), []));
     }
 }
 
 #[test]
 fn gradients_are_clipped_by_hooks_before_the_trainer_clips_them() {
-    let by_value = ClipByValue::new(ClipByValueOptions::of(0.05)).unwrap();
+    let by_value = ClipByValue::new(ClipByValueOptions::new(0.05)).unwrap();
     for (hook, limit) in [(clip(0.1), 0.1), (by_value.into(), 0.05 * 3.0_f64.sqrt())] {
         let mut trainer = trainer(epochs(2));
         trainer.add_hook(hook).unwrap();
@@ -126,7 +126,7 @@ fn noisy(root: &Path, from: Option<&Path>, others: bool) -> Vec<u32> {
         trainer.add_hook(draws).unwrap();
         trainer.add_hook(scale(1.0)).unwrap();
     }
-    let options = GradientNoiseOptions { decay: 0.55, ..GradientNoiseOptions::of(0.3) };
+    let options = GradientNoiseOptions { decay: 0.55, ..GradientNoiseOptions::new(0.3) };
     trainer.add_hook(noise(options)).unwrap();
     let every = CheckpointOptions {
         every_n_train_steps: Some(1),
@@ -248,7 +248,7 @@ fn a_hook_that_fails_its_check_keeps_the_gradients_and_follows_its_policy() {
     assert_eq!(ran.report.progress.step, 4);
     let failures = ran.failures();
     assert_eq!(failures.len(), 4, "{failures:?}");
-    assert!(failures[0].contains("the gradient of `weight` is not finite after it"), "{failures:?}");
+    assert!(failures[0].contains("the gradient of `weight` is not finite after the hook"), "{failures:?}");
     let unchecked = configured(1, &spoilt.replace("check_finite = true", "check_finite = false"));
     assert!(unchecked.failures().is_empty());
     assert_ne!(unchecked.weights, plain.weights);

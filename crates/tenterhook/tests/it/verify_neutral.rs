@@ -263,7 +263,7 @@ fn disabled_hooks_and_checkpoints_are_in_no_run() {
         training.0.register(closure::on_step_end("off", |cx| assert!(cx.step == 0, "it is off")), off)?;
         let options = CheckpointOptions { dirpath: Some(kept.path().into()), ..CheckpointOptions::default() };
         training.0.add_hook(Checkpoint::new(options)?)?;
-        training.0.add_hook(EarlyStopping::new(EarlyStoppingOptions::of("val/loss"))?)?;
+        training.0.add_hook(EarlyStopping::new(EarlyStoppingOptions::new("val/loss"))?)?;
         Ok(training)
     });
     let report = report.unwrap();

@@ -82,7 +82,7 @@ fn run_one_batch(
     }
     let interrupt = Interrupt::new();
     let trainer = Trainer::new(settings)?;
-    let mut trainer = trainer.with_notices(|_| {}).without_introduction().with_interrupt(interrupt.clone());
+    let mut trainer = trainer.with_notices(|_| {}).without_run_header().with_interrupt(interrupt.clone());
     trainer.add_hook(recorder.interrupting(interrupt))?;
     Ok(match phase {
         Phase::Train | Phase::SanityCheck => program.fit(&mut trainer).map(drop),

@@ -42,13 +42,13 @@ impl Initialized {
     }
 
     fn to_text(&self) -> Vec<String> {
-        let LoadReport { loaded, missing, unexpected, unfit, .. } = &self.report;
-        let all = loaded.len() + missing.len() + unfit.len();
+        let LoadReport { loaded, missing, unexpected, mismatched, .. } = &self.report;
+        let all = loaded.len() + missing.len() + mismatched.len();
         let mut lines =
             vec![format!("loaded {} of {all} parameters from {}", loaded.len(), self.path.display())];
         let kinds = [
             ("not in the file, initialized as usual", missing),
-            ("of another shape, initialized as usual", unfit),
+            ("of another shape, initialized as usual", mismatched),
             ("in the file, but not in the model", unexpected),
         ];
         for (what, names) in kinds.into_iter().filter(|(_, names)| !names.is_empty()) {
@@ -61,13 +61,13 @@ impl Initialized {
     }
 
     pub(super) fn to_json(&self) -> Value {
-        let LoadReport { loaded, missing, unexpected, unfit, .. } = &self.report;
+        let LoadReport { loaded, missing, unexpected, mismatched, .. } = &self.report;
         json!({
             "path": self.path,
             "loaded": loaded,
             "missing": missing,
             "unexpected": unexpected,
-            "unfit": unfit,
+            "mismatched": mismatched,
         })
     }
 }
@@ -81,7 +81,7 @@ mod tests {
         let names = |count: usize| (0..count).map(|index| format!("p{index}")).collect::<Vec<_>>();
         let mut report = LoadReport::default();
         (report.loaded, report.missing) = (names(2), names(11));
-        report.unfit = vec!["`head` has the shape [3] instead of [5]".into()];
+        report.mismatched = vec!["`head` has the shape [3] instead of [5]".into()];
         let initialized = Initialized { path: "a/b".into(), report };
         let lines = initialized.to_text();
         assert_eq!(lines[0], "loaded 2 of 14 parameters from a/b");

@@ -16,7 +16,7 @@ use super::harness::{Fuzz, JSON, TOML, no_panic};
 fn trainer(epochs: i64) -> Trainer {
     let settings = Settings { max_epochs: Some(epochs), log_every_n_steps: 1, ..Settings::default() };
     let mut trainer = Trainer::new(settings).unwrap().with_notices(|_| {});
-    trainer.add_hook(EarlyStopping::new(EarlyStoppingOptions::of("val/loss")).unwrap()).unwrap();
+    trainer.add_hook(EarlyStopping::new(EarlyStoppingOptions::new("val/loss")).unwrap()).unwrap();
     trainer.add_hook(EmaWeights::from_options(toml::from_str("").unwrap()).unwrap()).unwrap();
     let saves = CheckpointOptions {
         save_top_k: Some(-1),

@@ -164,7 +164,7 @@ fn a_fuzzed_template_stays_below_the_checkpoint_directory() {
         ["{epoch}", "{step", ":.2f}", ":>9", ":.999999999f}", "/", "..", "{", "}", "{{", "train/loss"];
     Fuzz { name: "template", corpus, words: &words, format: None, inputs: 100 }.run(|input| {
         let text = String::from_utf8_lossy(input).into_owned();
-        let mut message = NotifyOptions::of("X");
+        let mut message = NotifyOptions::new("X");
         (message.retries, message.templates.training_end) = (0, Some(text.clone()));
         let notify = Notify::from_options(message);
         let options = CheckpointOptions { filename: Some(text), ..CheckpointOptions::default() };
@@ -181,7 +181,7 @@ fn a_fuzzed_template_stays_below_the_checkpoint_directory() {
         }
         if let Ok(hook) = notify {
             // No server listens at this address, but the message is formatted.
-            trainer.add_hook(hook.to(Secret::new("http://127.0.0.1:1/"))).unwrap();
+            trainer.add_hook(hook.with_address(Secret::new("http://127.0.0.1:1/"))).unwrap();
         }
         let mut data = ToyData { train: vec![1], validate: vec![1], ..ToyData::default() };
         no_panic(trainer.fit(&mut Toy::default(), &mut data))?;

@@ -12,7 +12,7 @@ const OF_TIME: [&str; 11] = [
     "elapsed",
     "loops.train_began",
     "loops.last_validation",
-    "marks.*.length",
+    "file_positions.*.length",
     "number",
     "unannounced",
     // Times of `checkpoint` (`train_time_interval`) and of `every`.
@@ -216,7 +216,7 @@ fn forget(value: &mut Value, path: &[&str]) {
 fn a_different_number_is_found_and_a_different_time_ignored() {
     let mut found = Differences { found: Vec::new() };
     let [mut one, mut other] = [3, 4].map(|losses| {
-        serde_json::json!({ "elapsed": losses, "marks": [{ "file": "m", "length": losses }], "losses": [1, losses] })
+        serde_json::json!({ "elapsed": losses, "file_positions": [{ "file": "m", "length": losses }], "losses": [1, losses] })
     });
     for state in [&mut one, &mut other] {
         for key in OF_TIME {

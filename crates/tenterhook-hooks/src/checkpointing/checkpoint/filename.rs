@@ -48,7 +48,7 @@ pub(super) fn check(template: &str) -> Result<(), OptionError> {
         }
         if formatted(0.0, spec).is_none() {
             let error = refuse(&format!("has `{spec}`, which is not a format"));
-            return Err(error.fix(format!("write for example {EXAMPLES}")));
+            return Err(error.fix(format!("for example, write {EXAMPLES}")));
         }
     }
     Ok(())
@@ -147,7 +147,7 @@ mod tests {
             ("", "dirpath"),
             ("{epoch", "without its"),
             ("{}", "without a name"),
-            ("{epoch:zz}", "`zz`, which is not a format; write for example `.2f`"),
+            ("{epoch:zz}", "`zz`, which is not a format; for example, write `.2f`"),
         ] {
             let error = check(template).expect_err(template).to_string();
             assert!(error.starts_with("`filename` is ") && error.contains(hint), "{error}");

@@ -182,7 +182,7 @@ timeout = "10 s"
             ExecCommand::Shell(script) => script.trim().is_empty(),
             ExecCommand::Program(words) => words.first().is_none_or(String::is_empty),
         };
-        checks::filled("command", empty, "write for example [\"python3\", \"script.py\"]")?;
+        checks::filled("command", empty, "for example, write [\"python3\", \"script.py\"]")?;
         checks::above_zero("timeout", options.timeout)?;
         Ok(Exec {
             events: options.events()?,

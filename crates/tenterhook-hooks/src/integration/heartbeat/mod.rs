@@ -119,7 +119,7 @@ file = "heartbeat.json"
 impl Heartbeat {
     /// Sends to this address instead of the one in the variable, for programs that keep their secrets elsewhere.
     #[must_use]
-    pub fn to(mut self, address: Secret) -> Heartbeat {
+    pub fn with_address(mut self, address: Secret) -> Heartbeat {
         self.endpoint.given = Some(address);
         self
     }

@@ -113,11 +113,11 @@ impl Work for Sender {
         }
     }
 
-    fn period(&self) -> Option<Duration> {
+    fn tick_interval(&self) -> Option<Duration> {
         Some(self.interval)
     }
 
-    fn tick(&mut self, cx: &WorkerContext) -> HookResult {
+    fn on_tick(&mut self, cx: &WorkerContext) -> HookResult {
         self.send_running(cx)
     }
 }

@@ -17,7 +17,7 @@ fn options() -> HeartbeatOptions {
 
 fn rig(options: HeartbeatOptions, url: &str, directory: &Path) -> Rig<Heartbeat> {
     let hook = Heartbeat::from_options(options).expect("the options fit");
-    let mut rig = Rig::new(hook.to(Secret::new(url)));
+    let mut rig = Rig::new(hook.with_address(Secret::new(url)));
     rig.run(RunInfo { id: "r1".into(), directory: Some(directory.to_owned()), ..RunInfo::default() }).setup();
     rig
 }

@@ -74,7 +74,6 @@ pub struct Jsonl {
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct SavedState {
     /// The position at the end of the open file, or the checkpoint's position until the file is opened.
-    #[serde(rename = "file")]
     position: Option<FilePosition>,
     #[serde(skip)]
     open: Option<ResumableFile<TextLines>>,

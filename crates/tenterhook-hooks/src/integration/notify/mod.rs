@@ -79,7 +79,6 @@ pub struct Notify {
 struct SavedState {
     /// The best checkpoint that was announced, or that training resumes from.
     best: Option<Best>,
-    #[serde(rename = "limit")]
     recent: RecentMessages,
 }
 
@@ -117,7 +116,7 @@ templates = { training_end = "{run}: {outcome} after {step} steps, val/loss {val
 impl Notify {
     /// Sends to this address instead of the one in the variable, for programs that keep their secrets elsewhere.
     #[must_use]
-    pub fn to(mut self, address: Secret) -> Notify {
+    pub fn with_address(mut self, address: Secret) -> Notify {
         self.endpoint.given = Some(address);
         self
     }

@@ -144,7 +144,7 @@ fn hundred() -> usize {
 
 impl NotifyOptions {
     /// The defaults, with the address in this environment variable.
-    pub fn of(url_env: impl Into<String>) -> NotifyOptions {
+    pub fn new(url_env: impl Into<String>) -> NotifyOptions {
         NotifyOptions {
             url_env: url_env.into(),
             notify_on: ends(),

@@ -18,9 +18,7 @@ pub(super) struct RateLimit {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RecentMessages {
     /// The elapsed times of the run at which messages were sent.
-    #[serde(rename = "passed")]
     sent: VecDeque<Duration>,
-    #[serde(rename = "held_back")]
     suppressed: u64,
 }
 

@@ -138,7 +138,7 @@ impl Template {
         let number = |spec: &str| match formatted(0.0, spec) {
             Some(_) => Ok(spec.to_owned()),
             None => {
-                Err(format!("has \"{spec}\", which is not a number format; write for example {EXAMPLES}"))
+                Err(format!("has \"{spec}\", which is not a number format; for example, write {EXAMPLES}"))
             }
         };
         if let Some(field) = FIELDS.into_iter().find(|field| *field == name) {
@@ -299,7 +299,7 @@ mod tests {
             (
                 NotifyOn::Checkpoint,
                 "{val/loss:zz}",
-                "\"zz\", which is not a number format; write for example `.2f`",
+                "\"zz\", which is not a number format; for example, write `.2f`",
             ),
         ] {
             let error = Template::parse(on, text).expect_err(text).to_string();

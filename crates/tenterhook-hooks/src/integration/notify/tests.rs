@@ -7,7 +7,7 @@ use super::*;
 use crate::support::http::loopback::{Answer, Server};
 
 fn options(on: &[NotifyOn]) -> NotifyOptions {
-    NotifyOptions { notify_on: on.to_vec(), ..NotifyOptions::of("TENTERHOOK_NEVER_SET") }
+    NotifyOptions { notify_on: on.to_vec(), ..NotifyOptions::new("TENTERHOOK_NEVER_SET") }
 }
 
 fn notify(options: NotifyOptions) -> Notify {
@@ -16,7 +16,7 @@ fn notify(options: NotifyOptions) -> Notify {
 
 /// A rig whose hook sends to this server, set up.
 fn rig(options: NotifyOptions, server: &Server) -> Rig<Notify> {
-    let mut rig = Rig::new(notify(options).to(Secret::new(server.url("/T0K3N"))));
+    let mut rig = Rig::new(notify(options).with_address(Secret::new(server.url("/T0K3N"))));
     rig.run(RunInfo { id: "r1".into(), ..RunInfo::default() }).setup();
     rig
 }
@@ -172,7 +172,7 @@ fn the_best_checkpoint_of_a_message_is_the_last_that_was_announced() {
     first.board().put(BEST, best);
     first.checkpoint(3, "a", ".").best_score(Some(0.5)).on_checkpoint_saved();
     first.checkpoint(4, "b", ".").best_score(None).on_checkpoint_saved();
-    let mut resumed = first.resumed(notify(options).to(Secret::new(server.url("/T0K3N"))));
+    let mut resumed = first.resumed(notify(options).with_address(Secret::new(server.url("/T0K3N"))));
     let received = texts(&mut first, &server);
     assert_eq!(received, ["0 n/a n/a", "3 0.5 a", "4 0.5 a"]);
     // The process was killed before the next checkpoints were announced: the resumed run announces them in order.
@@ -240,7 +240,7 @@ fn suppressed_messages_are_counted_in_the_next_and_ends_are_never_suppressed() {
     first.elapsed(seconds(1)).on_checkpoint_saved();
     first.elapsed(seconds(100)).on_checkpoint_saved();
     // Messages of the last hour still count after a resume.
-    let mut resumed = first.resumed(notify(options(&on)).to(Secret::new(server.url("/T0K3N"))));
+    let mut resumed = first.resumed(notify(options(&on)).with_address(Secret::new(server.url("/T0K3N"))));
     let received = texts(&mut first, &server);
     assert_eq!(received.len(), 2);
     assert!(received[1].ends_with("\n(1 message before this not sent: rate limit)"), "{received:?}");
@@ -289,7 +289,8 @@ fn a_variable_that_is_missing_is_a_failure_at_setup_and_a_rehearsal_does_not_nee
     let mut rehearsed = Rig::new(notify(options(&NotifyOn::ALL)));
     rehearsed.run(RunInfo { rehearsal: true, ..RunInfo::default() });
     assert_eq!(rehearsed.setup().failure, None);
-    let mut given = Rig::new(notify(options(&NotifyOn::ALL)).to(Secret::new("hooks.example/T0K3N")));
+    let mut given =
+        Rig::new(notify(options(&NotifyOn::ALL)).with_address(Secret::new("hooks.example/T0K3N")));
     let failure = given.setup().failure.clone().expect("no address");
     assert!(failure.contains("begins with https://") && !failure.contains("T0K3N"), "{failure}");
 }
@@ -348,7 +349,7 @@ fn a_second_call_has_its_own_worker() {
 #[test]
 fn invalid_options_are_refused_by_name() {
     let bad = |change: fn(&mut NotifyOptions)| {
-        let mut options = NotifyOptions::of("SLACK_WEBHOOK_URL");
+        let mut options = NotifyOptions::new("SLACK_WEBHOOK_URL");
         change(&mut options);
         Notify::from_options(options).expect_err("refused").to_string()
     };

@@ -164,7 +164,7 @@ impl Destination {
 
 fn refused(problem: &str) -> OptionError {
     OptionError::new("to", format!("`to` {problem}"))
-        .fix("write for example \"s3://bucket/checkpoints\" or \"/mnt/backup\"")
+        .fix("for example, write \"s3://bucket/checkpoints\" or \"/mnt/backup\"")
 }
 
 #[cfg(not(all(feature = "gcp", feature = "azure")))]

@@ -69,7 +69,7 @@ fn ten_minutes() -> TimeSpan {
 impl UploadOptions {
     /// The defaults, with this destination.
     #[must_use]
-    pub fn to(to: impl Into<String>) -> UploadOptions {
+    pub fn new(to: impl Into<String>) -> UploadOptions {
         UploadOptions {
             to: to.into(),
             only: UploadOnly::All,

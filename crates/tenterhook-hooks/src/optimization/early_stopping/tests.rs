@@ -4,7 +4,7 @@ use tenterhook_testkit::Rig;
 use super::*;
 
 fn of(monitor: &str) -> EarlyStoppingOptions {
-    EarlyStoppingOptions { mode: Some(Mode::Min), ..EarlyStoppingOptions::of(monitor) }
+    EarlyStoppingOptions { mode: Some(Mode::Min), ..EarlyStoppingOptions::new(monitor) }
 }
 
 fn hook(options: EarlyStoppingOptions) -> EarlyStopping {
@@ -72,7 +72,7 @@ fn a_nan_is_never_the_best_and_counts_as_a_check() {
             check_finite: false,
             patience,
             mode: Some(mode),
-            ..EarlyStoppingOptions::of("m")
+            ..EarlyStoppingOptions::new("m")
         };
         // The first number becomes the best value, and later values are compared with it.
         assert_eq!(stops_at(options(2), &[f64::NAN, 1.0, 1.0, f64::NAN]).map(|(at, _)| at), Some(3));
@@ -95,9 +95,9 @@ fn messages_have_at_most_six_digits() {
 #[test]
 fn the_direction_is_set_or_inferred_from_the_name() {
     let rising = |options| stops_at(options, &[1.0, 2.0, 3.0, 4.0, 5.0]);
-    assert_eq!(rising(EarlyStoppingOptions::of("val/accuracy")), None);
-    assert!(rising(EarlyStoppingOptions::of("val/loss")).is_some());
-    let set = EarlyStoppingOptions { mode: Some(Mode::Max), ..EarlyStoppingOptions::of("val/loss") };
+    assert_eq!(rising(EarlyStoppingOptions::new("val/accuracy")), None);
+    assert!(rising(EarlyStoppingOptions::new("val/loss")).is_some());
+    let set = EarlyStoppingOptions { mode: Some(Mode::Max), ..EarlyStoppingOptions::new("val/loss") };
     assert_eq!(rising(set), None);
 }
 
@@ -105,8 +105,8 @@ fn the_direction_is_set_or_inferred_from_the_name() {
 fn invalid_values_are_refused_by_key() {
     let refused = |options| EarlyStopping::new(options).expect_err("refused").to_string();
     for (options, begins) in [
-        (EarlyStoppingOptions::of("score"), "`mode` must be set for the `monitor` \"score\""),
-        (EarlyStoppingOptions::of(""), "`monitor` is empty"),
+        (EarlyStoppingOptions::new("score"), "`mode` must be set for the `monitor` \"score\""),
+        (EarlyStoppingOptions::new(""), "`monitor` is empty"),
         (EarlyStoppingOptions { min_delta: -0.1, ..of("m") }, "`min_delta` is -0.1"),
         (EarlyStoppingOptions { min_delta: f64::NAN, ..of("m") }, "`min_delta` is NaN"),
         (EarlyStoppingOptions { stopping_threshold: Some(f64::NAN), ..of("m") }, "`stopping_threshold` must"),

@@ -23,7 +23,7 @@ fn spread(values: &[f32]) -> (f64, f64) {
 
 #[test]
 fn the_noise_is_normal_with_the_given_standard_deviation() {
-    let mut rig = rig(GradientNoiseOptions::of(0.5));
+    let mut rig = rig(GradientNoiseOptions::new(0.5));
     let left = rig.gradients([("w", vec![3.0; 20_001])]).update().get("w").unwrap().to_vec();
     let (mean, std) = spread(&left);
     assert!((mean - 3.0).abs() < 0.02, "{mean}");
@@ -42,7 +42,7 @@ fn the_noise_is_normal_with_the_given_standard_deviation() {
 #[test]
 fn the_noise_decays() {
     let size = |decay, step| {
-        let mut rig = rig(GradientNoiseOptions { decay, ..GradientNoiseOptions::of(1.0) });
+        let mut rig = rig(GradientNoiseOptions { decay, ..GradientNoiseOptions::new(1.0) });
         noise(rig.step(step)).norm()
     };
     for (decay, step, expected) in
@@ -55,7 +55,7 @@ fn the_noise_decays() {
 
 #[test]
 fn only_selected_gradients_get_noise_and_draw_numbers() {
-    let options = GradientNoiseOptions { params: vec!["**.bias".into()], ..GradientNoiseOptions::of(1.0) };
+    let options = GradientNoiseOptions { params: vec!["**.bias".into()], ..GradientNoiseOptions::new(1.0) };
     let mut some = rig(options.clone());
     let left = noise(&mut some);
     assert_eq!(left.get("fc.weight"), Some(&[0.0; 3][..]));
@@ -67,7 +67,7 @@ fn only_selected_gradients_get_noise_and_draw_numbers() {
 
 #[test]
 fn every_step_has_different_noise_and_a_seed_reproduces_it() {
-    let (mut one, mut other) = (rig(GradientNoiseOptions::of(1.0)), rig(GradientNoiseOptions::of(1.0)));
+    let (mut one, mut other) = (rig(GradientNoiseOptions::new(1.0)), rig(GradientNoiseOptions::new(1.0)));
     let noises = [noise(&mut one), noise(&mut one)];
     assert_ne!(noises[0], noises[1]);
     assert_eq!([noise(&mut other), noise(&mut other)], noises);
@@ -76,7 +76,7 @@ fn every_step_has_different_noise_and_a_seed_reproduces_it() {
 
 #[test]
 fn zero_noise_draws_and_changes_nothing() {
-    let mut rig = rig(GradientNoiseOptions::of(0.0));
+    let mut rig = rig(GradientNoiseOptions::new(0.0));
     let left = rig.gradients([("w", [-0.0, 1.5])]).update().get("w").unwrap().to_vec();
     assert_eq!(
         left.iter().map(|value| value.to_bits()).collect::<Vec<_>>(),
@@ -86,8 +86,8 @@ fn zero_noise_draws_and_changes_nothing() {
 
 #[test]
 fn a_resumed_run_has_the_noise_of_an_uninterrupted_one() {
-    let hook = || GradientNoise::new(GradientNoiseOptions::of(1.0)).unwrap();
-    let mut whole = rig(GradientNoiseOptions::of(1.0));
+    let hook = || GradientNoise::new(GradientNoiseOptions::new(1.0)).unwrap();
+    let mut whole = rig(GradientNoiseOptions::new(1.0));
     noise(&mut whole);
     let mut resumed = whole.resumed(hook());
     assert_eq!(noise(&mut resumed), noise(&mut whole));
@@ -105,8 +105,8 @@ impl UpdateHook for Draws {
 
 #[test]
 fn another_hook_does_not_affect_the_noise() {
-    let mut alone = rig(GradientNoiseOptions::of(1.0));
-    let mut together = rig(GradientNoiseOptions::of(1.0));
+    let mut alone = rig(GradientNoiseOptions::new(1.0));
+    let mut together = rig(GradientNoiseOptions::new(1.0));
     together.add_hook(Draws);
     for _ in 0..2 {
         assert_eq!(noise(&mut together), noise(&mut alone));
@@ -116,7 +116,7 @@ fn another_hook_does_not_affect_the_noise() {
 #[test]
 fn an_overflow_is_an_error_on_request() {
     for check_finite in [false, true] {
-        let mut rig = rig(GradientNoiseOptions { check_finite, ..GradientNoiseOptions::of(1e300) });
+        let mut rig = rig(GradientNoiseOptions { check_finite, ..GradientNoiseOptions::new(1e300) });
         let left = noise(&mut rig);
         assert_eq!(left.norm().is_finite(), check_finite, "put back when it is an error");
         assert_eq!(rig.failures().len(), usize::from(check_finite));
@@ -126,9 +126,9 @@ fn an_overflow_is_an_error_on_request() {
 #[test]
 fn an_invalid_noise_is_refused() {
     for wrong in [-1.0, f64::NAN, f64::INFINITY] {
-        let error = GradientNoise::new(GradientNoiseOptions::of(wrong)).unwrap_err().to_string();
+        let error = GradientNoise::new(GradientNoiseOptions::new(wrong)).unwrap_err().to_string();
         assert!(error.starts_with("`std` is"), "{error}");
-        let options = GradientNoiseOptions { decay: wrong, ..GradientNoiseOptions::of(1.0) };
+        let options = GradientNoiseOptions { decay: wrong, ..GradientNoiseOptions::new(1.0) };
         let error = GradientNoise::new(options).unwrap_err().to_string();
         assert!(error.starts_with("`decay` is"), "{error}");
     }

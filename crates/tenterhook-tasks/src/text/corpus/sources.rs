@@ -27,7 +27,7 @@ pub struct Texts {
     /// The splits of each text. If there are several, each has a name.
     pub texts: Vec<(Option<String>, TextSplits)>,
     /// How their training batches are interleaved.
-    pub turns: Interleave,
+    pub interleave: Interleave,
 }
 
 /// Opens all texts of the options.
@@ -39,7 +39,7 @@ pub fn load_all(options: &TextOptions, context: usize) -> Result<Texts, Vec<Prob
             return Err(vec![Problem::new("data.mix", "one text cannot be interleaved").fix(fix)]);
         }
         let splits = load(options, context).map_err(|problem| vec![problem.below("data")])?;
-        return Ok(Texts { texts: vec![(None, splits)], turns: Interleave::default() });
+        return Ok(Texts { texts: vec![(None, splits)], interleave: Interleave::default() });
     }
     let mut problems = Vec::new();
     problems.extend(options.check(context).err().map(|problem| problem.below("data")));
@@ -47,8 +47,8 @@ pub fn load_all(options: &TextOptions, context: usize) -> Result<Texts, Vec<Prob
         let fix = "make it one of `[[data.sources]]`, or remove them";
         problems.push(Problem::new("data.path", "`data.sources` is set, too").fix(fix));
     }
-    let turns = mix.interleave(sources.len());
-    let turns = turns.map_err(|error| {
+    let interleave = mix.interleave(sources.len());
+    let interleave = interleave.map_err(|error| {
         problems.push(Problem::new(format!("data.mix.{}", error.key()), error.to_string()));
     });
     let mut names = BTreeSet::new();
@@ -63,7 +63,7 @@ pub fn load_all(options: &TextOptions, context: usize) -> Result<Texts, Vec<Prob
         };
         problems.push(Problem::new(format!("data.sources.{index}.name"), message));
     }
-    let (Ok(turns), true) = (turns, problems.is_empty()) else { return Err(problems) };
+    let (Ok(interleave), true) = (interleave, problems.is_empty()) else { return Err(problems) };
     let mut texts = Vec::new();
     for (index, TextSource { name, path }) in sources.iter().enumerate() {
         match load(&TextOptions { path: path.clone(), ..options.clone() }, context) {
@@ -71,5 +71,5 @@ pub fn load_all(options: &TextOptions, context: usize) -> Result<Texts, Vec<Prob
             Err(problem) => problems.push(problem.below(&format!("data.sources.{index}"))),
         }
     }
-    if problems.is_empty() { Ok(Texts { texts, turns }) } else { Err(problems) }
+    if problems.is_empty() { Ok(Texts { texts, interleave }) } else { Err(problems) }
 }

@@ -191,17 +191,20 @@ fn several_texts_are_split_separately_under_their_names() {
     let path = directory.path().join("text");
     fs::write(&path, [7; 1000]).unwrap();
     let sources = vec![source("own", Some(&path)), source("handbook", None)];
-    let mix = toml::from_str("turns = 'weighted'\nweights = [3, 1]").unwrap();
-    let Texts { texts, turns } =
+    let mix = toml::from_str("interleave = 'weighted'\nweights = [3, 1]").unwrap();
+    let Texts { texts, interleave } =
         load_all(&TextOptions { sources, mix, ..TextOptions::default() }, 9).unwrap();
-    assert_eq!(turns, Interleave::Weighted(vec![3.0, 1.0]));
+    assert_eq!(interleave, Interleave::Weighted(vec![3.0, 1.0]));
     let names: Vec<_> = texts.iter().map(|(name, _)| name.as_deref()).collect();
     assert_eq!(names, [Some("own"), Some("handbook")]);
     assert_eq!([&texts[0].1.train, &texts[0].1.validate].map(Windows::part), [0..800, 800..900]);
     assert_eq!(window(&texts[0].1.test, 0), [7; 10]);
     assert_eq!(texts[1].1.test.part().end, Corpus::handbook().len());
     let one = load_all(&TextOptions::default(), 9).unwrap();
-    assert_eq!((one.texts.len(), one.texts[0].0.as_deref(), one.turns), (1, None, Interleave::RoundRobin));
+    assert_eq!(
+        (one.texts.len(), one.texts[0].0.as_deref(), one.interleave),
+        (1, None, Interleave::RoundRobin)
+    );
 }
 
 #[test]
@@ -209,7 +212,7 @@ fn all_problems_of_several_texts_are_reported_with_their_keys() {
     let keys = |options: &TextOptions| -> Vec<_> {
         load_all(options, 8).unwrap_err().iter().map(|problem| problem.key.clone()).collect()
     };
-    let mix: InterleaveOptions = toml::from_str("turns = 'weighted'\nweights = [3]").unwrap();
+    let mix: InterleaveOptions = toml::from_str("interleave = 'weighted'\nweights = [3]").unwrap();
     assert_eq!(keys(&TextOptions { mix: mix.clone(), ..TextOptions::default() }), ["data.mix"]);
     let sources = vec![source("a", None), source("", None), source("a", None), source("a/b", None)];
     let path = Some("text".into());

@@ -23,7 +23,7 @@ fn settings() -> Settings {
 }
 
 fn trainer(settings: Settings) -> Trainer {
-    Trainer::new(settings).unwrap().with_notices(|_| {}).without_introduction()
+    Trainer::new(settings).unwrap().with_notices(|_| {}).without_run_header()
 }
 
 /// The result of a `fit` on one rank.

@@ -35,7 +35,7 @@ pub(crate) use summary::is_unreadable;
 pub(crate) use write::{Content, remove, set_link, write};
 
 /// The version of the format that this program writes.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 
 /// Everything in a checkpoint but tensors.
 pub(crate) const STATE: &str = "state.json";

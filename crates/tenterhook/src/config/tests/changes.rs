@@ -217,7 +217,7 @@ fn the_error_lists_harmful_changes_and_the_notice_the_others() {
     let refused = change_error("configuration", &all).expect("it is refused");
     assert_eq!(
         refused,
-        "the configuration is not that of the checkpoint:\n  optimizer.lr: 0.001 -> 0.01\n  trainer.seed: 0 -> \
+        "the configuration differs from that of the checkpoint:\n  optimizer.lr: 0.001 -> 0.01\n  trainer.seed: 0 -> \
          7\ntake the old values back, or accept the new ones with `--force` (`Trainer::accepting_changes`)"
     );
     assert_eq!(

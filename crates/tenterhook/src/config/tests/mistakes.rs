@@ -31,7 +31,7 @@ patienc = 1
 train.toml:4:1: unknown key `max_epoch` in [trainer]
    4 | max_epoch = 3
      | ^^^^^^^^^ did you mean `max_epochs`?
-train.toml:5:22: when to validate is a count of batches, a fraction from 0.0 to 1.0, or a time such as \"30 min\"
+train.toml:5:22: the validation interval must be a number of batches, a fraction from 0.0 to 1.0, or a time such as \"30 min\"
    5 | val_check_interval = \"soon\"
      |                      ^^^^^^
 train.toml:6:27: `accumulate_grad_batches` must be 1 or more
@@ -56,7 +56,7 @@ train.toml:17:1: unknown key `patienc` in hook `early_stopping`
   17 | patienc = 1
      | ^^^^^^^ did you mean `patience`?
 TENTER__MODEL__KIND=cn: unknown value `cn`; did you mean `cnn`?
---set nonsense: it has no key and value; write for example trainer.max_epochs=3
+--set nonsense: it has no key and value; for example, write trainer.max_epochs=3
 --set hooks.nobody.x=1: there is no element named `nobody`; there are: chekpoint, early_stopping
 --set trainer.max_steps=abc: invalid type: text \"abc\", expected a whole number; write a whole number, -1 or more, such as -1
 --set optimizer.lr=fast: invalid type: text \"fast\", expected a number";
@@ -282,7 +282,7 @@ fn a_value_of_several_types_gets_the_message_of_its_decoder() {
             "invalid type: text \"x\", expected true, false, or a count of batches",
         ),
         ("[trainer]\nlimit_val_batches = -1", "invalid value: `-1`, expected a count of 0 or more"),
-        ("[trainer]\nval_check_interval = true", "when to validate is a count of batches"),
+        ("[trainer]\nval_check_interval = true", "the validation interval must be a number of batches"),
         (
             "[trainer]\ncheck_val_every_n_epoch = \"never\"",
             "invalid value: \"never\", expected a count, or \"none\"",

@@ -327,7 +327,7 @@ fn by_default_a_failing_controller_aborts_and_a_failing_observer_is_disabled() {
     trainer.add_hook(closure::on_activation("forward", |_| ())).unwrap();
     trainer.add_hook(closure::on_step_end("controller", |_| Decision::CONTINUE)).unwrap();
     trainer.add_hook(Checkpoint::new(CheckpointOptions::default()).unwrap()).unwrap();
-    trainer.add_hook(Scale::new(ScaleOptions::of(0.5)).unwrap()).unwrap();
+    trainer.add_hook(Scale::new(ScaleOptions::new(0.5)).unwrap()).unwrap();
     let policies: Vec<_> = trainer.list_hooks().iter().map(|hook| hook.on_error).collect();
     let expected = [OnError::Disable, OnError::Disable, OnError::Abort, OnError::Abort, OnError::Abort];
     assert_eq!(policies, expected);

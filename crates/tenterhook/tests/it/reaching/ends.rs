@@ -44,8 +44,8 @@ fn an_interruption() {
             }
         }))
         .unwrap();
-    trainer.add_hook(notify(3, &[]).to(address(&server))).unwrap();
-    trainer.add_hook(heartbeat().to(address(&server))).unwrap();
+    trainer.add_hook(notify(3, &[]).with_address(address(&server))).unwrap();
+    trainer.add_hook(heartbeat().with_address(address(&server))).unwrap();
     trainer.add_hook(exec(&ENDS, "cat >> $TENTER_RUN_DIR/told")).unwrap();
     let report = trainer.fit(&mut Toy::default(), &mut data(6, 2)).unwrap();
     assert_eq!(report.failures.kinds, [], "{:?}", report.failures);
@@ -70,8 +70,8 @@ fn an_interruption() {
 fn a_failure() {
     let (server, root) = (Server::start(&[Answer::Status(200)]), tempfile::tempdir().unwrap());
     let mut trainer = recorded(root.path(), settings());
-    trainer.add_hook(notify(3, &[]).to(address(&server))).unwrap();
-    trainer.add_hook(heartbeat().to(address(&server))).unwrap();
+    trainer.add_hook(notify(3, &[]).with_address(address(&server))).unwrap();
+    trainer.add_hook(heartbeat().with_address(address(&server))).unwrap();
     trainer.add_hook(exec(&ENDS, "cat >> $TENTER_RUN_DIR/told")).unwrap();
     let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_step(|lab, batch, cx| {
         if cx.progress().step == 2 {
@@ -106,13 +106,13 @@ fn the_best_model_a_disabled_hook_and_an_early_stop_are_reported() {
     trainer.add_hook(closure::on_train_batch_end("time", move |_| hand.turn(60))).unwrap();
     trainer.add_hook(closure::on_train_epoch_start("bad", |_| panic_quietly())).unwrap();
     let stopping =
-        EarlyStoppingOptions { stopping_threshold: Some(1e9), ..EarlyStoppingOptions::of("val/loss") };
+        EarlyStoppingOptions { stopping_threshold: Some(1e9), ..EarlyStoppingOptions::new("val/loss") };
     trainer.add_hook(EarlyStopping::new(stopping).unwrap()).unwrap();
     let saving = CheckpointOptions { monitor: Some("val/loss".into()), ..CheckpointOptions::default() };
     trainer.add_hook(Checkpoint::new(saving).unwrap()).unwrap();
     let all = [NotifyOn::BestModel, NotifyOn::EarlyStop, NotifyOn::HookDisabled, NotifyOn::TrainingEnd];
-    let options = NotifyOptions { notify_on: all.to_vec(), ..NotifyOptions::of("WEBHOOK") };
-    let chat = Notify::from_options(options).unwrap().to(address(&server));
+    let options = NotifyOptions { notify_on: all.to_vec(), ..NotifyOptions::new("WEBHOOK") };
+    let chat = Notify::from_options(options).unwrap().with_address(address(&server));
     trainer.register(chat, Registration { name: Some("chat".into()), ..Registration::default() }).unwrap();
     let report = trainer.fit(&mut Toy::default(), &mut data(3, 1)).unwrap();
     let (texts, _) = heard(&server);
@@ -134,7 +134,7 @@ fn panic_quietly() {
 fn heartbeats_are_sent_during_a_long_step() {
     let (server, root) = (Arc::new(Server::start(&[Answer::Status(200)])), tempfile::tempdir().unwrap());
     let mut trainer = recorded(root.path(), settings());
-    trainer.add_hook(heartbeat().to(address(&server))).unwrap();
+    trainer.add_hook(heartbeat().with_address(address(&server))).unwrap();
     let (other_side, beats) = (Arc::clone(&server), Arc::new(Mutex::new(0)));
     let counted = Arc::clone(&beats);
     let mut lab = Lab::new(Toy::default(), &CallLog::default()).with_step(move |lab, batch, cx| {

@@ -34,7 +34,7 @@ fn notify(retries: u32, also_on: &[NotifyOn]) -> Notify {
         timeout: TimeSpan::from_secs(1),
         flush_timeout: TimeSpan::from_secs(20),
         retries,
-        ..NotifyOptions::of("WEBHOOK")
+        ..NotifyOptions::new("WEBHOOK")
     };
     Notify::from_options(options).unwrap()
 }
@@ -188,7 +188,7 @@ fn a_server_that_asks_to_retry_later() {
     let server = Server::start(&[Answer::With(429, "Retry-After: 2"), Answer::Status(200)]);
     let (root, mut toy) = (tempfile::tempdir().unwrap(), Toy::default());
     let mut trainer = recorded(root.path(), settings());
-    trainer.add_hook(notify(1, &[]).to(address(&server))).unwrap();
+    trainer.add_hook(notify(1, &[]).with_address(address(&server))).unwrap();
     let report = trainer.fit(&mut toy, &mut data(6, 2)).unwrap();
     assert_eq!((report.sinks[0].delivered, server.received().len()), (1, 2), "{:?}", report.failures);
     assert!(report.sinks[0].flushed_s >= 1.9, "it asked for two seconds: {:?}", report.sinks);

@@ -16,7 +16,7 @@ const SMALL: &[(&str, &[u8])] = &[("state.json", b"{}")];
 
 /// A run whose checkpoints are uploaded to `backup` beside them.
 fn rig(directory: &Path) -> Rig<Upload> {
-    let options = UploadOptions::to(directory.join("backup").display().to_string());
+    let options = UploadOptions::new(directory.join("backup").display().to_string());
     let mut rig = Rig::new(Upload::from_options(options).expect("they are fine"));
     let checkpoints = directory.join("checkpoints");
     rig.run(RunInfo { id: "r1".into(), checkpoints, ..RunInfo::default() });
@@ -121,7 +121,7 @@ fn broken_server() -> crate::integration::upload::destination::Variables {
 #[cfg(feature = "http")]
 #[test]
 fn an_unusable_destination_is_reported_before_the_first_checkpoint() {
-    let mut hook = Upload::from_options(UploadOptions::to("s3://bucket")).expect("they are fine");
+    let mut hook = Upload::from_options(UploadOptions::new("s3://bucket")).expect("they are fine");
     hook.environment = broken_server;
     let mut rig = Rig::new(hook);
     rig.on_train_start();

@@ -125,12 +125,12 @@ fn an_unwritable_directory_is_found_without_creating_anything() {
 #[test]
 fn invalid_times_and_sizes_are_refused_by_key() {
     let refused = |change: fn(&mut UploadOptions)| {
-        let mut options = UploadOptions::to("backup");
+        let mut options = UploadOptions::new("backup");
         change(&mut options);
         options.checked().expect_err("it is refused").to_string()
     };
     assert!(refused(|options| options.timeout = TimeSpan::default()).starts_with("`timeout` "));
     assert!(refused(|options| options.flush_timeout = TimeSpan::default()).starts_with("`flush_timeout` "));
     assert!(refused(|options| options.queue_size = 0).starts_with("`queue_size` "));
-    UploadOptions::to("backup").checked().expect("the others are fine");
+    UploadOptions::new("backup").checked().expect("the others are fine");
 }

@@ -41,8 +41,8 @@ fn contents() -> Contents {
         "losses": LossesState::default(),
         "board": {},
         "streams": tenterhook_core::random::RandomPositions::default(),
-        "marks": [FilePosition { file: RelPath::new(MARKED.0).unwrap(), length }],
-        "afterwards": post_save,
+        "file_positions": [FilePosition { file: RelPath::new(MARKED.0).unwrap(), length }],
+        "post_save": post_save,
     });
     state.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
     serde_json::from_value(state).unwrap()
