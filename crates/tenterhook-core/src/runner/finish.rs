@@ -45,7 +45,11 @@ impl HookRunner {
         if slot.presence == Presence::Leaving {
             slot.presence = Presence::Removed;
             let hook = slot.take_hook();
-            dropped = attempt(|| Ok(drop(hook))).err();
+            dropped = attempt(|| {
+                drop(hook);
+                Ok(())
+            })
+            .err();
         }
         if slot.teardown == Teardown::Due {
             slot.teardown = Teardown::Open;

@@ -12,9 +12,7 @@ use super::open::CheckpointError;
 use super::summary::inspect;
 use super::swap::remove_leftovers;
 use super::write::has_manifest;
-use super::{
-    DEPTH, FILES, UNREADABLE, WEIGHTS, exists, hidden_name, looks_like_checkpoint, parent_of, visible_name,
-};
+use super::{DEPTH, FILES, UNREADABLE, WEIGHTS, exists, hidden_name, looks_like_checkpoint, visible_name};
 
 /// Removes leftovers in a directory of checkpoints. No other process may write there.
 pub(crate) fn clean_up(disk: &dyn Disk, root: &Path) -> Result<(), BoxError> {

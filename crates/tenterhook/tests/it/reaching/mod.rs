@@ -84,8 +84,8 @@ fn compared(address: &Secret, retries: u32) -> Report {
     let trainer = recorded(root.path(), settings());
     let mut trainer = trainer.with_notices(move |notice| tell.push(format!("{notice} {notice:?}")));
     trainer.add_hook(Checkpoint::new(CheckpointOptions::default()).unwrap()).unwrap();
-    trainer.add_hook(notify(retries, &[NotifyOn::Checkpoint]).to(address.clone())).unwrap();
-    trainer.add_hook(heartbeat().to(address.clone())).unwrap();
+    trainer.add_hook(notify(retries, &[NotifyOn::Checkpoint]).with_address(address.clone())).unwrap();
+    trainer.add_hook(heartbeat().with_address(address.clone())).unwrap();
     let report = trainer.fit(&mut toy, &mut data(6, 2)).unwrap();
     assert_eq!(outcome(root.path(), &toy), without());
     assert_eq!(
