@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         // … with the lines that add hooks. The loss stays on the device unless a hook reads it.
         let loss = Loss::from(loss);
         let (loss, norm) = (Scalar::new(&loss), Scalar::new(&f64::NAN));
-        let verdict = hooks.emit(|now| StepEnd::new(now, loss, norm, 0.03, 0.03))?;
+        let verdict = hooks.emit(|run_cx| StepEnd::new(run_cx, loss, norm, 0.03, 0.03))?;
         if let Some((hook, reason)) = verdict.stop() {
             println!("step {:>3}  `{hook}` stops: {reason}", hooks.progress().step);
             break;

@@ -233,7 +233,7 @@ contexts! {
         best_score: Option<f64>,
         /// Whether the event may have been delivered before: the process that saved the checkpoint was
         /// killed, or no run directory shows that it ended cleanly.
-        again: bool,
+        redelivered: bool,
     }
     CheckpointLoaded: {
         /// Path of the checkpoint.
@@ -245,7 +245,7 @@ contexts! {
     /// logged in this event belongs to the next line.
     Log: {
         /// The loop in which the metrics were logged.
-        of: Phase,
+        logged_in: Phase,
         /// Whether the metrics are those of a whole epoch, or of the end of training.
         epoch_end: bool,
         /// The time of the line, in seconds since the run began.

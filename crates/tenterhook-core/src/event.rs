@@ -58,7 +58,7 @@ macro_rules! define_event {
         ///       ▶ on_train_batch_start        a controller can skip the batch or end the epoch
         ///       ▶ on_before_forward
         ///         module.training_step
-        ///           ▶ on_activation           each activation that the module shows and a hook wants
+        ///           ▶ on_activation           each exposed activation that a hook wants
         ///       ▶ on_after_forward
         ///       on the first batch of an accumulation window:
         ///         ▶ on_before_zero_grad

@@ -126,7 +126,7 @@ macro_rules! event_table {
             steer on_after_optimizer_step AfterOptimizerStep Train [hooks module];
             /// End of an optimizer step, after schedulers and metrics. Gradients are no longer available.
             steer on_step_end StepEnd Train [hooks module];
-            /// An activation that the module shows, in training and in evaluations. See `wants_point`.
+            /// An activation that the module exposes at a hook point, in training and in evaluations. See `wants_point`.
             watch on_activation Activation Train [hooks];
             /// Start of a validation.
             steer on_validation_start ValidationStart Validate [hooks module strategy];

@@ -71,7 +71,7 @@ pub struct HookSpec {
     /// prepared no more often.
     pub throttle: Option<Cadence>,
     /// The minimum lengths of a run in which the hook runs at all, each with the option that requires it.
-    pub needs_run_length: Vec<(&'static str, Cadence)>,
+    pub min_run_length: Vec<(&'static str, Cadence)>,
     /// The points of training after which the hook runs.
     pub after: Vec<Cadence>,
     /// The hook prints a line at the end of each epoch.
@@ -383,8 +383,8 @@ impl HookSpec {
 
     /// Declares that this option requires a run of at least this length.
     #[must_use]
-    pub fn needs_run_length(mut self, key: &'static str, length: Cadence) -> HookSpec {
-        self.needs_run_length.push((key, length));
+    pub fn min_run_length(mut self, key: &'static str, length: Cadence) -> HookSpec {
+        self.min_run_length.push((key, length));
         self
     }
 

@@ -57,7 +57,7 @@ contexts! { run;
         gradients: Tensors::new(&run.update.gradients),
         duration: run.times.optimizer,
     }
-    Activation { point: &run.point.0, values: Tensors::new(&run.point.1), }
+    Activation { point: &run.activation.0, values: Tensors::new(&run.activation.1), }
     StepEnd {
         loss: loss(run),
         grad_norm: Scalar::new(&run.update.norms.before),
@@ -108,15 +108,15 @@ contexts! { run;
         path: &run.checkpoint.path,
         root: &run.checkpoint.root,
         best_score: run.checkpoint.best_score,
-        again: run.checkpoint.again,
+        redelivered: run.checkpoint.redelivered,
     }
     CheckpointLoaded { path: &run.checkpoint.path, root: &run.checkpoint.root, }
     Log {
-        of: run.run_cx(Event::Log).phase,
+        logged_in: run.run_cx(Event::Log).phase,
         epoch_end: run.at.progress.epochs_done > run.at.progress.epoch,
         time: run.shared.elapsed().as_secs_f64(),
-        metrics: &run.log.line.0,
-        histograms: &run.log.line.1,
+        metrics: &run.log.line.metrics,
+        histograms: &run.log.line.histograms,
     }
     HookDisabled { hook: &run.values.disabled.0, reason: &run.values.disabled.1, }
     Notice {
@@ -248,7 +248,7 @@ impl<H: Hook> Rig<H> {
 
     /// Delivers an activation of several tensors.
     pub fn show(&mut self, point: &str, values: NamedTensors) -> &mut Rig<H> {
-        self.run.point = (point.to_owned(), values);
+        self.run.activation = (point.to_owned(), values);
         self.on_activation();
         self
     }

@@ -158,8 +158,8 @@ impl<H: Hook> Rig<H> {
         let deliveries = &self.outcomes.deliveries[known.0..];
         let logged = self.metrics().take_changes().unwrap_or_default();
         let histograms = self.metrics().take_histograms();
-        self.run.log.since.0.extend(logged.clone());
-        self.run.log.since.1.extend(histograms.clone());
+        self.run.log.pending.metrics.extend(logged.clone());
+        self.run.log.pending.histograms.extend(histograms.clone());
         let histograms: Vec<_> = histograms.into_iter().collect();
         let (said, printed) = (&self.said()[known.1..].to_vec(), &self.printed()[known.2..].to_vec());
         let (rates, gradients) = (self.learning_rates(), &self.run.update.gradients);

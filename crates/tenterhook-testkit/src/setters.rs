@@ -120,7 +120,7 @@ setters! { run, "The model.";
     /// The gradients. Norms that are not set are computed from them.
     gradients(gradients: impl Into<NamedTensors>) { run.update.gradients = gradients.into(); }
     /// The norm of the gradients before and after clipping.
-    norms(before: f64, after: f64) { run.update.norms.set = Some((before, after)); }
+    norms(before: f64, after: f64) { run.update.norms.overridden = Some((before, after)); }
     /// The clipping rule.
     clip_rule(rule: Option<ClipRule>) { run.update.norms.rule = rule; }
     /// The learning rate of every group of every optimizer. Default: 0.001.
@@ -152,7 +152,7 @@ setters! { run, "The model.";
         saved.metrics.insert(name, value);
     }
     /// Whether the event about that checkpoint may have been delivered before.
-    again(again: bool) { run.checkpoint.again = again; }
+    redelivered(redelivered: bool) { run.checkpoint.redelivered = redelivered; }
     /// The score of that checkpoint if it is the best so far.
     best_score(score: Option<f64>) { run.checkpoint.best_score = score; }
     /// The notice of `on_notice`, as in `events.jsonl`: `json!({ "event": "said", "by": "a", "text": "b" })`.

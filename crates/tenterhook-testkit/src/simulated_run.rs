@@ -26,7 +26,8 @@ pub(crate) struct SimulatedRun {
     pub(crate) update: LastUpdate,
     pub(crate) times: Times,
     /// The activation to deliver.
-    pub(crate) point: (String, NamedTensors),
+    /// The hook point and the values of the current activation.
+    pub(crate) activation: (String, NamedTensors),
     pub(crate) checkpoint: Checkpoint,
     pub(crate) log: Log,
     pub(crate) values: EventValues,
@@ -77,7 +78,7 @@ pub(crate) struct LastUpdate {
 /// The norms of the gradients: those that a test set, and those that contexts show.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Norms {
-    pub(crate) set: Option<(f64, f64)>,
+    pub(crate) overridden: Option<(f64, f64)>,
     pub(crate) rule: Option<ClipRule>,
     pub(crate) before: f64,
     pub(crate) after: f64,
@@ -101,19 +102,23 @@ pub(crate) struct Checkpoint {
     pub(crate) path: PathBuf,
     pub(crate) root: PathBuf,
     pub(crate) best_score: Option<f64>,
-    pub(crate) again: bool,
+    pub(crate) redelivered: bool,
     pub(crate) entries: CheckpointEntries,
 }
 
-/// Numbers and histograms of one line of metrics.
-pub(crate) type LogLine = (BTreeMap<String, f64>, BTreeMap<String, Histogram>);
+/// One line of metrics.
+#[derive(Clone, Default)]
+pub(crate) struct LogLine {
+    pub(crate) metrics: BTreeMap<String, f64>,
+    pub(crate) histograms: BTreeMap<String, Histogram>,
+}
 
 /// The current line, the values logged after it, and the loop of the next line.
 #[derive(Clone)]
 pub(crate) struct Log {
     pub(crate) line: LogLine,
-    pub(crate) since: LogLine,
-    of: Phase,
+    pub(crate) pending: LogLine,
+    logged_in: Phase,
 }
 
 /// Values of single events.
@@ -148,9 +153,9 @@ impl Default for SimulatedRun {
             result: BatchResult { loss: Some(1.0), ..BatchResult::default() },
             update: LastUpdate::default(),
             times: Times::default(),
-            point: Default::default(),
+            activation: Default::default(),
             checkpoint,
-            log: Log { line: LogLine::default(), since: LogLine::default(), of: Phase::Train },
+            log: Log { line: LogLine::default(), pending: LogLine::default(), logged_in: Phase::Train },
             values: EventValues::default(),
             loops: Loops::default(),
         }
@@ -221,18 +226,19 @@ impl SimulatedRun {
             Event::SanityCheckStart => self.loops.in_sanity_check = true,
             Event::TrainEpochStart => metrics.begin_epoch(),
             Event::Log => {
-                self.log.line = std::mem::take(&mut self.log.since);
-                self.log.line.0.extend(metrics.take_changes().unwrap_or_default());
-                self.log.line.1.append(&mut metrics.take_histograms());
+                self.log.line = std::mem::take(&mut self.log.pending);
+                self.log.line.metrics.extend(metrics.take_changes().unwrap_or_default());
+                self.log.line.histograms.append(&mut metrics.take_histograms());
             }
             Event::TrainEpochEnd
             | Event::ValidationEpochEnd
             | Event::TestEpochEnd
-            | Event::PredictEpochEnd => metrics.close(),
+            | Event::PredictEpochEnd => metrics.finish_aggregates(),
             _ => {}
         }
         let norm = self.update.gradients.norm();
-        (self.update.norms.before, self.update.norms.after) = self.update.norms.set.unwrap_or((norm, norm));
+        (self.update.norms.before, self.update.norms.after) =
+            self.update.norms.overridden.unwrap_or((norm, norm));
     }
 
     /// Updates the state as the loop does after it has delivered an event.
@@ -246,9 +252,9 @@ impl SimulatedRun {
             Event::ValidationEnd | Event::TestEnd | Event::PredictEnd => {
                 metrics.end_evaluation();
                 self.loops.evaluating = false;
-                self.log.of = event.phase();
+                self.log.logged_in = event.phase();
             }
-            Event::Log => self.log.of = Phase::Train,
+            Event::Log => self.log.logged_in = Phase::Train,
             _ => {}
         }
     }
@@ -273,7 +279,7 @@ impl SimulatedRun {
             result: self.result.clone(),
             update: self.update.clone(),
             times: self.times,
-            point: self.point.clone(),
+            activation: self.activation.clone(),
             checkpoint: self.checkpoint.clone(),
             log: self.log.clone(),
             values: EventValues::default(),
@@ -284,7 +290,7 @@ impl SimulatedRun {
     fn usual_phase(&self, event: Event) -> Phase {
         match event.phase() {
             Phase::Validate if self.loops.in_sanity_check => Phase::SanityCheck,
-            _ if event == Event::Log => self.log.of,
+            _ if event == Event::Log => self.log.logged_in,
             phase => phase,
         }
     }

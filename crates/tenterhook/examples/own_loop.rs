@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
         // This loop does not compute the norm of its gradients.
         let (loss, norm) = (Scalar::new(&loss), Scalar::new(&f64::NAN));
-        let verdict = hooks.emit(|now| StepEnd::new(now, loss, norm, 0.5, 0.5))?;
+        let verdict = hooks.emit(|run_cx| StepEnd::new(run_cx, loss, norm, 0.5, 0.5))?;
         if let Some((hook, reason)) = verdict.stop() {
             println!("`{hook}` stops: {reason}");
             return Ok(());

@@ -8,7 +8,7 @@ use tenterhook_core::{Event, Failure};
 use crate::journal::RunNotice;
 use crate::loops::Loop;
 use crate::module::Module;
-use crate::run::{HookCosts, SentByHook};
+use crate::run::{HookCosts, SinkDeliveries};
 
 /// The number of training batches between two checks of the budgets.
 const CHECK_EVERY: u64 = 100;
@@ -73,8 +73,12 @@ impl<M: Module> Loop<M> {
     }
 
     /// Delivery statistics of the worker threads of hooks.
-    pub(crate) fn sinks(&self) -> Vec<SentByHook> {
-        self.hooks.delivery_stats().iter().map(|(hook, sent)| SentByHook::new(hook.clone(), *sent)).collect()
+    pub(crate) fn sinks(&self) -> Vec<SinkDeliveries> {
+        self.hooks
+            .delivery_stats()
+            .iter()
+            .map(|(hook, sent)| SinkDeliveries::new(hook.clone(), *sent))
+            .collect()
     }
 
     /// The costs of hooks so far; empty without accounting.

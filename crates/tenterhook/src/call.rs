@@ -119,7 +119,7 @@ impl<'t, M: Module> Call<'t, M> {
         // The metrics of an unfinished evaluation are discarded.
         self.run.shared.metrics.end_evaluation();
         self.run.ending.closing = true;
-        if self.resume.admitting {
+        if self.resume.validating {
             let stage = self.run.state.stage;
             self.guarded(Callee::Data, "teardown", &mut later, |call| call.data.teardown(stage));
         } else {
@@ -184,9 +184,9 @@ impl<'t, M: Module> Call<'t, M> {
         self.data.join(self.run.ranks.world);
         call!(self.run, Data, "setup", self.data.setup(stage))?;
         self.run.checkpointer.data = self.data.state();
-        self.resume.admitting = true;
-        self.admit()?;
-        self.resume.admitting = false;
+        self.resume.validating = true;
+        self.validate_resume()?;
+        self.resume.validating = false;
         self.run.enter(Callee::Module, "metrics");
         self.reserve_metrics();
         emit!(self.run, self.module, Setup { stage, config: &self.run.shared.run.config });

@@ -69,7 +69,7 @@ impl<M: Module> Call<'_, M> {
         let text = "computing fingerprints of data and program; those of large files are cached";
         let notice = RunNotice::Said { hook: "trainer".into(), text: text.into() };
         let collected = notify_if_slow(&self.run.journal.notices.readers, &notice, || {
-            let mut found = Identity::of_this_process();
+            let mut found = Identity::current();
             for loader in loaders {
                 if let Some(fingerprint) = loader.fingerprint()? {
                     found.data.insert(format!("{}/{}", split.key(), loader.name()), fingerprint);

@@ -29,7 +29,7 @@ use crate::trainer::WallClock;
 ///     x *= 0.5; // your own step
 ///     let loss = x * x;
 ///     let verdict =
-///         hooks.emit(|now| StepEnd::new(now, Scalar::new(&loss), Scalar::new(&f64::NAN), 0.5, 0.5))?;
+///         hooks.emit(|run_cx| StepEnd::new(run_cx, Scalar::new(&loss), Scalar::new(&f64::NAN), 0.5, 0.5))?;
 ///     if let Some((hook, reason)) = verdict.stop() {
 ///         assert_eq!((hook, reason), ("stop", "good enough"));
 ///         break;

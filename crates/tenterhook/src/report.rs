@@ -7,7 +7,7 @@ use tenterhook_core::{Failure, Outcome, Progress};
 use crate::journal::Failures;
 use crate::journal::RunNotice;
 use crate::module::Module;
-use crate::run::{HookCosts, SentByHook};
+use crate::run::{HookCosts, SinkDeliveries};
 
 /// The report of a call.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ pub struct Report {
     /// The cost of hooks in all calls of this trainer; empty without `account_hooks`.
     pub hook_costs: HookCosts,
     /// Delivery statistics of the worker threads of hooks.
-    pub sinks: Vec<SentByHook>,
+    pub sinks: Vec<SinkDeliveries>,
     /// The number of lines of metrics and events that could not be written.
     pub lines_lost: u64,
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use tenterhook::config::Config;
-use tenterhook::run::{RunDirectoryPlan, RunLock};
+use tenterhook::run::{RunDirectoryOptions, RunLock};
 use tenterhook::task::Program;
 use tenterhook::{Outcome, Report, RunError, RunNotice, Trainer};
 
@@ -83,7 +83,7 @@ pub(super) fn test_finished_run(
     let signals = SignalHandler::install(resolved.trainer.shutdown_timeout.0)?;
     let mut program = resolved.program(&app.tasks, &app.registry)?;
     program.load_weights(weights).map_err(CommandError::new)?;
-    let plan = RunDirectoryPlan { resume: lock, then_test: true, ..resolved.run_directory() };
+    let plan = RunDirectoryOptions { resume: lock, then_test: true, ..resolved.run_directory() };
     let trainer = Trainer::new(resolved.trainer.clone())?;
     let trainer = trainer.with_config(resolved.to_json()).with_run_directory(plan);
     let mut trainer = with_notices(trainer, output).with_interrupt(signals.interrupt());

@@ -1,6 +1,6 @@
 //! Table of the items that hooks sent to files, programs and servers.
 
-use tenterhook::run::SentByHook;
+use tenterhook::run::SinkDeliveries;
 
 use super::costs::count;
 use crate::format::{Side, one_line, short_duration, table};
@@ -8,8 +8,8 @@ use crate::format::{Side, one_line, short_duration, table};
 pub(super) const TITLE: &str = "sent by hooks";
 
 /// The table; empty if no hook sent anything.
-pub(super) fn lines(sinks: &[SentByHook]) -> Vec<String> {
-    let mut rows: Vec<_> = sinks.iter().filter(|of| of.sent > 0 || of.failed > 0).map(row).collect();
+pub(super) fn lines(sinks: &[SinkDeliveries]) -> Vec<String> {
+    let mut rows: Vec<_> = sinks.iter().filter(|sink| sink.sent > 0 || sink.failed > 0).map(row).collect();
     if rows.is_empty() {
         return Vec::new();
     }
@@ -20,10 +20,10 @@ pub(super) fn lines(sinks: &[SentByHook]) -> Vec<String> {
     table(&rows, &sides)
 }
 
-fn row(of: &SentByHook) -> Vec<String> {
-    let counts = [of.sent, of.delivered, of.failed, of.dropped, of.lost].map(count);
-    let times = [of.waited_s, of.flushed_s].map(short_duration);
-    [one_line(&of.hook)].into_iter().chain(counts).chain(times).collect()
+fn row(sink: &SinkDeliveries) -> Vec<String> {
+    let counts = [sink.sent, sink.delivered, sink.failed, sink.dropped, sink.lost].map(count);
+    let times = [sink.waited_s, sink.flushed_s].map(short_duration);
+    [one_line(&sink.hook)].into_iter().chain(counts).chain(times).collect()
 }
 
 #[cfg(test)]
@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn the_table_shows_delivered_failed_dropped_and_lost_items() {
-        let of = |value| serde_json::from_value::<SentByHook>(value).expect("it reads");
+        let of = |value| serde_json::from_value::<SinkDeliveries>(value).expect("it reads");
         let csv = of(json!({ "hook": "csv", "sent": 120, "delivered": 120, "flushed_s": 0.0012 }));
         let notify = of(json!({
             "hook": "notify", "sent": 3, "delivered": 1, "failed": 1, "dropped": 1, "lost": 0, "waited_s": 0.0,

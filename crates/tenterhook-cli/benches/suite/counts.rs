@@ -33,7 +33,7 @@ pub fn instructions(_: Effort) -> Result<Vec<Line>> {
     let line = |model: &str, name: &str, few, more| -> Result<Line> {
         let of = |how: &str| instructions_per_step(model, how, few, more);
         let (ours, theirs) = (of("trainer")?, of("raw")?);
-        let what = format!("trainer against raw Burn loop, built-in {name}, one thread, instructions");
+        let what = format!("trainer relative to raw Burn loop, built-in {name}, one thread, instructions");
         let note = format!("{:.1} million in a raw step", theirs / 1e6);
         Ok(Line::counted(what, "×", ours / theirs, 1.005).with_note(note))
     };
@@ -55,7 +55,7 @@ pub fn allocations(_: Effort) -> Result<Vec<Line>> {
     let alone = per_step(205, 40, |steps| allocated("nothing", "trainer", steps))?;
     let what = "allocations per step in steady state, no hooks, Linear 32→2";
     Ok(vec![
-        Line::counted(what, "", trainer, raw).with_note("the target is what a raw Burn loop makes"),
+        Line::counted(what, "", trainer, raw).with_note("the target is the count of a raw Burn loop"),
         Line::counted("allocations of the trainer itself, between two lines of the log", "", alone, 0.0),
     ])
 }

@@ -19,16 +19,20 @@ pub fn unwanted(_: Effort) -> Result<Vec<Line>> {
     let costs = Costs::counted(&std::env::current_exe()?)?;
     let line = |hooks: usize| {
         let cost = costs.of(Scenario::Unwanted(hooks)).ok_or("it was not counted")?;
-        let what = format!("event without receivers, {hooks} idle hooks");
+        let what = format!("event that no hook wants, {hooks} idle hooks");
         Ok(Line::counted(what, "instructions", (cost * 100.0).round() / 100.0, 8.0))
     };
     [0, 100].into_iter().map(line).collect()
 }
 
+fn delivering_to(hooks: usize) -> String {
+    format!("delivering to {hooks} no-op {}", if hooks == 1 { "hook" } else { "hooks" })
+}
+
 /// Without cost accounting.
 pub fn delivered(effort: Effort) -> Result<Vec<Line>> {
     let line = |(hooks, target)| {
-        let what = format!("delivering to {hooks} no-op hooks, accounting off");
+        let what = format!("{}, accounting off", delivering_to(hooks));
         Ok(Line::new(
             what,
             "ns",
@@ -42,7 +46,7 @@ pub fn delivered(effort: Effort) -> Result<Vec<Line>> {
 /// With cost accounting, as in a run: all calls are counted, and after the first thousand, one in sixteen is timed.
 pub fn accounted(effort: Effort) -> Result<Vec<Line>> {
     let line = |(hooks, target)| {
-        let what = format!("the same to {hooks}, accounting on, one in 16 timed");
+        let what = format!("{}, accounting on (1 call in 16 timed)", delivering_to(hooks));
         Ok(Line::new(
             what,
             "ns",

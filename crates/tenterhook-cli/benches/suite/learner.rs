@@ -50,11 +50,16 @@ pub fn measure(effort: Effort) -> Result<Vec<Line>> {
             })
         };
         let instructions = of("trainer")? / of("learner")?;
-        let against = format!("trainer against Burn's `Learner`, built-in {name}");
-        lines.push(Line::new(format!("{against}, time"), "×", times, Some(1.0)));
-        lines.push(Line::counted(format!("{against}, instructions"), "×", instructions, 1.0));
-        lines.push(Line::new(format!("{against}, peak memory in use"), "×", in_use, Some(1.0)));
-        lines.push(Line::new(format!("{against}, peak resident memory"), "×", resident, Some(1.0)));
+        let compared = format!("trainer relative to Burn's `Learner`, built-in {name}");
+        lines.push(Line::new(format!("{compared}, time"), "×", times, Some(1.0)));
+        lines.push(Line::counted(format!("{compared}, instructions"), "×", instructions, 1.0));
+        lines.push(Line::new(format!("{compared}, peak memory in use"), "×", in_use, Some(1.0)));
+        lines.push(Line::new(
+            format!("{compared}, peak resident memory (see Notes)"),
+            "×",
+            resident,
+            Some(1.0),
+        ));
     }
     Ok(lines)
 }

@@ -17,7 +17,13 @@ use crate::workload::{BuiltInGpt, Workload};
 
 /// Model, hook, the model without hooks to compare with, the target, and a description.
 const COUNTED: [(&str, &str, &str, f64, &str); 5] = [
-    ("gpt", "trainer", "plain", 1.002, "29 hook points without hooks, against the GPT without points"),
+    (
+        "gpt",
+        "trainer",
+        "plain",
+        1.002,
+        "GPT with 29 hook points that no hook uses, relative to the GPT without hook points",
+    ),
     ("gpt", "norms", "gpt", 1.03, "`gradient_monitor`, the norm of every gradient at every step, GPT"),
     ("gpt", "activations", "gpt", 1.15, "`activation_stats`, everything at every point and step, GPT"),
     (

@@ -68,5 +68,5 @@ pub fn allocator(effort: Effort) -> Result<Vec<Line>> {
     };
     let ratio = |ours: f64, theirs: f64| ours / theirs;
     let never = alternate(effort.rounds(11), [&mut || train(Some("-1")), &mut || train(None)], ratio)?;
-    Ok(vec![Line::new("built-in GPT with `MIMALLOC_PURGE_DELAY=-1`, against without", "×", never, None)])
+    Ok(vec![Line::new("built-in GPT with `MIMALLOC_PURGE_DELAY=-1`, relative to without", "×", never, None)])
 }

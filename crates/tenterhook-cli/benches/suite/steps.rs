@@ -64,8 +64,8 @@ pub fn models(effort: Effort) -> Result<Vec<Line>> {
     let gpt = compared::<BuiltInGpt>(effort.rounds(11), sides, Span::timed(5, 1), ratio)?;
     let cnn = compared::<BuiltInCnn>(effort.rounds(21), sides, Span::timed(50, 5), ratio)?;
     Ok(vec![
-        Line::new("trainer against raw Burn loop, built-in GPT, time", "×", gpt, None),
-        Line::new("trainer against raw Burn loop, built-in CNN, time", "×", cnn, None),
+        Line::new("trainer relative to raw Burn loop, built-in GPT, time", "×", gpt, None),
+        Line::new("trainer relative to raw Burn loop, built-in CNN, time", "×", cnn, None),
     ])
 }
 

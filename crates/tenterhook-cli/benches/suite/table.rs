@@ -62,7 +62,7 @@ impl Line {
     }
 
     /// Whether the target is met, if there is one.
-    pub fn holds(&self) -> Option<bool> {
+    pub fn is_met(&self) -> Option<bool> {
         Some(self.measured?.median <= self.target?)
     }
 
@@ -76,7 +76,7 @@ impl Line {
             None => "not measured".to_owned(),
         };
         let target = self.target.map(|target| format!("≤ {} {unit}", short(target))).unwrap_or_default();
-        let holds = match self.holds() {
+        let met = match self.is_met() {
             Some(true) => "yes",
             Some(false) => "**no**",
             None => "",
@@ -85,7 +85,7 @@ impl Line {
             Some(note) => format!("{} ({note})", self.what),
             None => self.what.clone(),
         };
-        [what, measured, target, holds.to_owned(), format!("`cargo bench -- {}`", self.row)]
+        [what, measured, target, met.to_owned(), format!("`cargo bench -- {}`", self.row)]
     }
 }
 
@@ -103,7 +103,7 @@ fn short(number: f64) -> String {
 
 /// The lines as an aligned Markdown table.
 pub fn table(lines: &[Line]) -> String {
-    let mut rows = vec![["row", "measured", "target", "holds", "measure it again"].map(str::to_owned)];
+    let mut rows = vec![["row", "measured", "target", "met", "command"].map(str::to_owned)];
     rows.extend(lines.iter().map(Line::cells));
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; 5] = std::array::from_fn(width);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tenterhook::prelude::*;
 use tenterhook::registry::Registry;
-use tenterhook::run::RunDirectoryPlan;
+use tenterhook::run::RunDirectoryOptions;
 
 use crate::measure::Result;
 use crate::nothing;
@@ -101,7 +101,7 @@ fn trainer(how: How, span: Span, files: &Path) -> Result<Trainer> {
     };
     if matches!(how, How::Watched | How::Hooks | How::Recorded) {
         trainer = match how {
-            How::Recorded => trainer.with_run_directory(RunDirectoryPlan::below(files)),
+            How::Recorded => trainer.with_run_directory(RunDirectoryOptions::in_dir(files)),
             _ => trainer.with_checkpoints_in(files),
         };
         for name in ["console", "jsonl", "lr_monitor", "throughput"] {

@@ -107,7 +107,7 @@ fn a_resume_of_a_run_in_use_changes_no_byte_and_calls_no_hook() {
     {
         let mut command = dir.command(&[command, &more].concat());
         let refused = crate::tenter::Ran::from(command.env("ADDRESS", &address).output().expect("it runs"));
-        refused.refused(&["is in use by process", "wait for it, or end it"]);
+        refused.refused(&["is in use by process", "wait until it ends, or stop it"]);
         assert!(!refused.stderr.contains("resuming"), "{}", refused.stderr);
     }
     dir.run(&["resume", "latest", "--set", "trainer.max_epochs=4"]).refused(&["is in use by process"]);

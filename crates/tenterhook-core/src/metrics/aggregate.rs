@@ -100,13 +100,13 @@ impl Running {
 
     /// Makes the result visible. It counts as logged by the loop, even if a hook has logged the values.
     fn publish(&self, name: &str, values: &mut Values) -> f64 {
-        let by_hook = std::mem::replace(&mut values.place.by_hook, false);
+        let by_hook = std::mem::replace(&mut values.entry.by_hook, false);
         let result = self.result();
         values.show(name, result);
         if self.also_on_step {
             values.show(&format!("{name}_epoch"), result);
         }
-        values.place.by_hook = by_hook;
+        values.entry.by_hook = by_hook;
         result
     }
 }
@@ -116,7 +116,7 @@ impl Running {
 pub(super) struct Epoch {
     pub(super) running: BTreeMap<String, Running>,
     /// The epoch has ended: values logged afterwards are visible immediately.
-    closed: bool,
+    finished: bool,
 }
 
 /// The aggregates of training, and those of an evaluation during one.
@@ -161,7 +161,7 @@ impl Epochs {
         }
         if let Some(running) = epoch.running.get_mut(full) {
             running.add(value, weight);
-            if epoch.closed {
+            if epoch.finished {
                 running.publish(full, values);
             }
         }
@@ -169,9 +169,9 @@ impl Epochs {
 
     /// Makes the aggregates visible after the last batch; with several loaders also the mean over the loaders
     /// under the plain name.
-    pub(super) fn close(&mut self, values: &mut Values) {
+    pub(super) fn finish(&mut self, values: &mut Values) {
         let epoch = self.current();
-        epoch.closed = true;
+        epoch.finished = true;
         let mut means: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
         for (name, running) in &epoch.running {
             let result = running.publish(name, values);

@@ -27,8 +27,8 @@ pub struct Metrics {
     epochs: RefCell<Epochs>,
     batch_size: Cell<usize>,
     /// The metrics that the module logged for the current evaluation batch, if a hook wants them.
-    batch: RefCell<Option<BTreeMap<String, f64>>>,
-    /// The latest histogram of each name since they were taken.
+    evaluation_batch: RefCell<Option<BTreeMap<String, f64>>>,
+    /// The latest histogram logged under each name since the last `take_histograms`.
     histograms: RefCell<BTreeMap<String, Histogram>>,
     /// Names that hooks cannot log, and whether a hook has tried to.
     reserved: RefCell<BTreeMap<String, bool>>,
@@ -68,7 +68,7 @@ impl Metrics {
     /// Logs a metric.
     pub fn log(&self, name: &str, value: f64, options: LogOptions) {
         let mut values = self.values.borrow_mut();
-        if let Some(batch) = self.batch.borrow_mut().as_mut().filter(|_| !values.place.by_hook) {
+        if let Some(batch) = self.evaluation_batch.borrow_mut().as_mut().filter(|_| !values.entry.by_hook) {
             batch.insert(name.to_owned(), value);
         }
         if options.on_epoch {
@@ -89,14 +89,14 @@ impl Metrics {
         if let Some(attempted) = self.reserved.borrow_mut().get_mut(name) {
             return Err(ReservedName { first: !std::mem::replace(attempted, true) });
         }
-        self.values.borrow_mut().place.by_hook = true;
+        self.values.borrow_mut().entry.by_hook = true;
         self.log(name, value, options);
-        self.values.borrow_mut().place.by_hook = false;
+        self.values.borrow_mut().entry.by_hook = false;
         Ok(())
     }
 
-    /// Sets a metric that only observers see, until it is logged again: a number that was read for an
-    /// observer must not influence a controller.
+    /// Sets a value that only observers see until the metric is logged again. A value read because an observer
+    /// asked for it must not influence a controller.
     pub fn log_for_observers(&self, name: &str, value: f64) {
         let mut values = self.values.borrow_mut();
         let latest = values.newest(value);
@@ -116,8 +116,7 @@ impl Metrics {
         self.batch_size.set(size);
     }
 
-    /// Begins a fit, which counts its steps from 0. Metrics that were logged earlier belong to none of its
-    /// steps.
+    /// Begins a call of `fit`. Steps count from 0; values logged before it get step 0.
     pub fn begin_fit(&self) {
         let mut values = self.values.borrow_mut();
         values.step = 0;
@@ -168,25 +167,25 @@ impl Metrics {
     }
 
     /// Completes the aggregates of the current epoch or evaluation after its last batch.
-    pub fn close(&self) {
-        self.epochs.borrow_mut().close(&mut self.values.borrow_mut());
+    pub fn finish_aggregates(&self) {
+        self.epochs.borrow_mut().finish(&mut self.values.borrow_mut());
     }
 
     /// Begins an evaluation batch. If `wanted`, the metrics that the module logs for it are also recorded
     /// separately.
-    pub fn begin_batch(&self, wanted: bool) {
-        *self.batch.borrow_mut() = wanted.then(BTreeMap::new);
+    pub fn begin_evaluation_batch(&self, wanted: bool) {
+        *self.evaluation_batch.borrow_mut() = wanted.then(BTreeMap::new);
     }
 
     /// The metrics that the module logged for the batch.
     #[must_use]
-    pub fn take_batch(&self) -> BTreeMap<String, f64> {
-        self.batch.take().unwrap_or_default()
+    pub fn take_evaluation_batch_metrics(&self) -> BTreeMap<String, f64> {
+        self.evaluation_batch.take().unwrap_or_default()
     }
 
     /// Ends an evaluation. Training continues.
     pub fn end_evaluation(&self) {
-        self.batch.take();
+        self.evaluation_batch.take();
         self.set_loader(None);
         self.epochs.borrow_mut().evaluate = None;
     }

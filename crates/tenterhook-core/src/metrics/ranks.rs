@@ -84,7 +84,7 @@ mod tests {
                     Ok(())
                 };
                 metrics.set_aggregates(Aggregates::over_ranks(&all, rank, sum).expect("it adds up"));
-                metrics.close();
+                metrics.finish_aggregates();
                 assert_eq!(metrics.get("x"), Some(expected), "{reduce:?} on rank {rank}");
             }
         }

@@ -21,14 +21,14 @@ impl MetricsView<'_> {
     /// The latest values of all metrics that were logged since a position.
     #[must_use]
     pub fn since(self, start: LogPosition) -> BTreeMap<String, f64> {
-        self.chosen(|latest| latest.place.number > start.0)
+        self.chosen(|latest| latest.entry.number > start.0)
     }
 
     /// The latest values of the metrics that were logged since a position by the module and the trainer, and
     /// of all aggregates of epochs and evaluations.
     #[must_use]
     pub fn since_without_hooks(self, start: LogPosition) -> BTreeMap<String, f64> {
-        self.chosen(|latest| latest.place.number > start.0 && !latest.place.by_hook)
+        self.chosen(|latest| latest.entry.number > start.0 && !latest.entry.by_hook)
     }
 }
 

@@ -20,9 +20,9 @@ pub struct MetricsState {
     #[serde(default)]
     observed: BTreeMap<String, Latest>,
     #[serde(default)]
-    places: BTreeMap<String, LogEntry>,
+    entries: BTreeMap<String, LogEntry>,
     #[serde(default)]
-    place: LogEntry,
+    entry: LogEntry,
     train: Epoch,
     /// The aggregates of the evaluation in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,8 +65,8 @@ impl Metrics {
             latest: all().map(|(name, latest)| (name, latest.value)).collect(),
             steps: all().map(|(name, latest)| (name, latest.step)).collect(),
             observed: observed.collect(),
-            places: all().map(|(name, latest)| (name, latest.place)).collect(),
-            place: values.place,
+            entries: all().map(|(name, latest)| (name, latest.entry)).collect(),
+            entry: values.entry,
             train: epochs.train.clone(),
             evaluate: epochs.evaluate.clone(),
             changed: all().filter(|(_, latest)| latest.changed).map(|(name, _)| name).collect(),
@@ -78,17 +78,17 @@ impl Metrics {
 
     /// Restores the metrics of a checkpoint.
     pub fn restore(&self, state: MetricsState) {
-        let MetricsState { latest, steps, places, changed, .. } = &state;
+        let MetricsState { latest, steps, entries, changed, .. } = &state;
         let restored = |(name, value): (&String, &f64)| {
             let step = steps.get(name).copied().unwrap_or(0);
-            let place = places.get(name).copied().unwrap_or_default();
-            (name.clone(), Latest { value: *value, changed: changed.contains(name), step, place })
+            let entry = entries.get(name).copied().unwrap_or_default();
+            (name.clone(), Latest { value: *value, changed: changed.contains(name), step, entry })
         };
         let mut values = self.values.borrow_mut();
         values.latest = latest.iter().map(restored).collect();
         values.changed = !changed.is_empty();
         values.observed = state.observed;
-        (values.place, values.step) = (state.place, state.step);
+        (values.entry, values.step) = (state.entry, state.step);
         let mut epochs = self.epochs.borrow_mut();
         (epochs.train, epochs.evaluate) = (state.train, state.evaluate);
         *self.histograms.borrow_mut() = state.histograms;

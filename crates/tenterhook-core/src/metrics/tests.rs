@@ -8,7 +8,7 @@ fn epoch_of(reduce: Reduce, values: &[(f64, usize)]) -> f64 {
         metrics.log("x", *value, LogOptions::EPOCH.reduce(reduce));
         assert_eq!(metrics.get("x"), None, "not visible before the epoch ends");
     }
-    metrics.close();
+    metrics.finish_aggregates();
     metrics.get("x").expect("visible at the end")
 }
 
@@ -33,11 +33,11 @@ fn a_validation_within_an_epoch_does_not_affect_its_aggregates() {
     metrics.log("acc", 1.0, LogOptions::EPOCH);
     metrics.begin_evaluation();
     metrics.log("acc", 0.5, LogOptions::EPOCH);
-    metrics.close();
+    metrics.finish_aggregates();
     assert_eq!(metrics.get("acc"), Some(0.5));
     metrics.end_evaluation();
     metrics.log("acc", 0.0, LogOptions::EPOCH);
-    metrics.close();
+    metrics.finish_aggregates();
     assert_eq!(metrics.get("acc"), Some(0.5));
     let kept = serde_json::to_value(metrics.state()).expect("it is written");
     assert_eq!(kept["train"]["running"]["acc"]["value"].as_f64().map(f64::to_bits), Some(1f64.to_bits()));
@@ -51,7 +51,7 @@ fn several_loaders_have_a_value_each_and_their_mean() {
         metrics.set_loader(Some(loader));
         metrics.log("val/loss", value, LogOptions::EPOCH);
     }
-    metrics.close();
+    metrics.finish_aggregates();
     let all = metrics.to_map();
     assert_eq!((all["val/loss/a"], all["val/loss/b"], all["val/loss"]), (1.0, 2.0, 1.5));
 }
@@ -63,7 +63,7 @@ fn both_shows_the_step_the_epoch_and_the_latest_of_them() {
     metrics.log("x", 1.0, LogOptions::BOTH);
     metrics.log("x", 3.0, LogOptions::BOTH);
     assert_eq!((metrics.get("x"), metrics.get("x_step")), (Some(3.0), Some(3.0)));
-    metrics.close();
+    metrics.finish_aggregates();
     assert_eq!((metrics.get("x"), metrics.get("x_epoch")), (Some(2.0), Some(2.0)));
 }
 
@@ -96,7 +96,7 @@ fn take_changes_returns_each_change_once() {
 fn metrics_logged_after_the_last_batch_are_visible_immediately() {
     let metrics = Metrics::default();
     metrics.begin_epoch();
-    metrics.close();
+    metrics.finish_aggregates();
     metrics.log("m", 4.0, LogOptions::EPOCH);
     assert_eq!(metrics.get("m"), Some(4.0));
 }
@@ -106,7 +106,7 @@ fn metrics_of_hooks_after_the_last_batch_change_no_other_metric() {
     let metrics = Metrics::default();
     metrics.begin_evaluation();
     metrics.log("val/loss", 0.5, LogOptions::EPOCH);
-    metrics.close();
+    metrics.finish_aggregates();
     let logged = || MetricsView::new(&metrics, &(None, None), crate::Phase::Validate, true);
     let start = logged().log_position();
     metrics.log("val/acc", 1.0, LogOptions::EPOCH);

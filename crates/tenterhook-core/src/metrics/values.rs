@@ -13,7 +13,7 @@ pub(super) struct Values {
     /// Whether anything was logged since the changes were last taken.
     pub(super) changed: bool,
     /// The number of values logged so far, and whether a hook is logging now.
-    pub(super) place: LogEntry,
+    pub(super) entry: LogEntry,
     /// The optimizer step of the values that are logged now.
     pub(super) step: u64,
 }
@@ -28,7 +28,7 @@ pub(super) struct Latest {
     pub(super) changed: bool,
     /// The optimizer step that it belongs to.
     pub(super) step: u64,
-    pub(super) place: LogEntry,
+    pub(super) entry: LogEntry,
 }
 
 /// The position of a value among all logged values, and whether a hook logged it.
@@ -41,8 +41,8 @@ pub(super) struct LogEntry {
 impl Values {
     /// Makes the entry of a value that is logged now.
     pub(super) fn newest(&mut self, value: f64) -> Latest {
-        self.place.number += 1;
-        Latest { value, changed: true, step: self.step, place: self.place }
+        self.entry.number += 1;
+        Latest { value, changed: true, step: self.step, entry: self.entry }
     }
 
     /// Makes a value visible.

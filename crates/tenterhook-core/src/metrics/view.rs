@@ -84,8 +84,8 @@ impl MetricsView<'_> {
         if logged.is_some_and(|logged| logged.step == step) {
             return logged;
         }
-        let place = self.metrics.values.borrow().place;
-        let read = self.losses.latest().map(|value| Latest { value, changed: false, step, place });
+        let entry = self.metrics.values.borrow().entry;
+        let read = self.losses.latest().map(|value| Latest { value, changed: false, step, entry });
         read.or(logged)
     }
 
@@ -97,7 +97,7 @@ impl MetricsView<'_> {
 
     /// The number of values logged so far.
     pub(super) fn count(self) -> u64 {
-        self.metrics.values.borrow().place.number
+        self.metrics.values.borrow().entry.number
     }
 
     pub(super) fn chosen(self, is_chosen: impl Fn(&Latest) -> bool) -> BTreeMap<String, f64> {

@@ -118,7 +118,7 @@ pub fn check(hooks: &[HookSpec], facts: &RunFacts) -> Vec<PlanError> {
         let every = spec.every.iter().copied().map(Declaration::Every);
         let declared = every.chain(spec.after.iter().copied().map(Declaration::After));
         errors.extend(declared.filter_map(|declared| never_fires(spec, &declared, facts)));
-        for (key, needed) in &spec.needs_run_length {
+        for (key, needed) in &spec.min_run_length {
             errors.extend(too_short(*needed, 0, facts).map(|total| {
                 let needs = format!("hook `{hook}` needs {needed} by its `{key}`");
                 let what = format!("{needs}, but this run has only {total}, so the hook never runs");
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn an_option_that_asks_for_more_than_the_run_has_is_refused_by_its_name() {
-        let needs = |name, n| HookSpec::observer(name).needs_run_length("window", Cadence::Epochs(n));
+        let needs = |name, n| HookSpec::observer(name).min_run_length("window", Cadence::Epochs(n));
         assert!(refusals(&[needs("a", 3)], &world()).is_empty());
         assert_eq!(
             refusals(&[needs("a", 4)], &world()),

@@ -19,9 +19,9 @@ use crate::run_context::{GateResult, RunState};
 const ROWS: usize = Event::COUNT + 1;
 pub(super) const UPDATE: usize = Event::COUNT;
 
-/// The largest number of deliveries between two that are timed, once sampling has begun. The mean is 15, so
-/// one in 16 is timed.
-const LONGEST_GAP: u64 = 31;
+/// Once sampling has begun, a random number of deliveries below this is skipped after each timed one. The mean
+/// is 15, so one in 16 is timed.
+const GAP_LIMIT: u64 = 31;
 
 /// Whether costs are measured, and when the next delivery is timed.
 pub(super) struct Accounting {
@@ -73,7 +73,7 @@ impl Accounting {
             self.random ^= self.random << 13;
             self.random ^= self.random >> 7;
             self.random ^= self.random << 17;
-            sampler.gap = u32::try_from((self.random >> 32) % LONGEST_GAP).unwrap_or_default();
+            sampler.gap = u32::try_from((self.random >> 32) % GAP_LIMIT).unwrap_or_default();
         }
         sampler.skip = sampler.gap;
         weight

@@ -1,10 +1,10 @@
 //! The costs of hooks, and the checks of their budgets.
 //!
 //! Shares and budgets refer to the time of training steps, which `begin_steps` and `end_steps` delimit:
-//! otherwise long validations would hide a hook that doubles every step. Work that the loop does for a hook
+//! otherwise long validations would hide a hook that doubles the duration of every step. Work that the loop does for a hook
 //! outside of its calls (saves, decisions, printed lines, losses that are read because a hook declares it) is
-//! charged by the loop. Budgets are checked between batches against the lower end of the estimate, since one
-//! timed call stands for up to 31.
+//! charged by the loop. Budgets are checked between batches against the lower end of the estimate, since a
+//! timed call represents up to 31 calls (`GAP_LIMIT`) and a single slow one could seem to exceed a budget.
 
 use std::time::Duration;
 
@@ -52,8 +52,8 @@ impl HookRunner {
         wanting.for_each(|slot| slot.status.account.read.scalars += count);
     }
 
-    /// Training steps begin or continue: the time of hooks now counts as part of steps. If neither this
-    /// method nor `end_steps` is ever called, all time does.
+    /// Training steps begin or continue: from now on, the time of hooks counts as part of steps. If neither
+    /// this method nor `end_steps` is ever called, all time counts as part of steps.
     pub fn begin_steps(&mut self) {
         if !std::mem::replace(&mut self.accounting.in_steps, true) {
             self.tallies().for_each(Tally::begin_steps);
@@ -78,20 +78,21 @@ impl HookRunner {
     }
 
     /// Checks the budgets, given the time of all training steps so far. Each overrun is reported once. After
-    /// training no hook is disabled.
-    pub fn check_budgets(&mut self, spent: Duration, trained: bool) -> Vec<BudgetOverrun> {
-        let (spent, in_steps) = (spent.as_secs_f64(), self.accounting.in_steps);
+    /// training has ended, no hook is disabled.
+    pub fn check_budgets(&mut self, step_time: Duration, training_ended: bool) -> Vec<BudgetOverrun> {
+        let (step_time, in_steps) = (step_time.as_secs_f64(), self.accounting.in_steps);
         let over = |Slot { status, spec, .. }: &Slot| {
             let budget = status.budget.filter(|_| status.enabled && !status.account.reported)?;
             let (taken, error) = status.account.in_steps(in_steps);
-            let share = Duration::from_nanos(taken).as_secs_f64() / spent;
-            let lower_end = share - error / 1e9 / spent;
+            let share = Duration::from_nanos(taken).as_secs_f64() / step_time;
+            let lower_end = share - error / 1e9 / step_time;
             (lower_end > budget.share).then(|| (spec.name.clone(), share, budget))
         };
         let over: Vec<_> = self.present().filter_map(over).collect();
         let mut overruns = Vec::new();
         for (hook, share, budget) in over {
-            let disabled = !trained && budget.over == OverBudget::Disable && self.may_go(&hook);
+            let disabled =
+                !training_ended && budget.over == OverBudget::Disable && self.can_be_disabled(&hook);
             if let Some(slot) = self.find_mut(&hook) {
                 slot.status.account.reported = true;
             }
@@ -104,7 +105,7 @@ impl HookRunner {
     }
 
     /// Whether training would be the same without this hook.
-    fn may_go(&self, hook: &str) -> bool {
+    fn can_be_disabled(&self, hook: &str) -> bool {
         let steers_or_is_read =
             |slot: &Slot| slot.spec.steers() || self.steering_reader_of(&slot.spec).is_some();
         !self.find(hook).is_some_and(steers_or_is_read)

@@ -112,7 +112,7 @@ impl Observer for Console {
     fn declare(&self, spec: HookSpec) -> HookSpec {
         let every = self.options.log_every_n_batches;
         let spec = spec.ignores_grad_norm().prints_epochs();
-        spec.needs_run_length("log_every_n_batches", Cadence::Batches(every))
+        spec.min_run_length("log_every_n_batches", Cadence::Batches(every))
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
@@ -280,8 +280,7 @@ mod tests {
 
     #[test]
     fn the_needed_run_length_is_declared() {
-        let needs =
-            |every: u64| Console::from_options(every.into()).expect("it fits").spec().needs_run_length;
+        let needs = |every: u64| Console::from_options(every.into()).expect("it fits").spec().min_run_length;
         assert_eq!(needs(10), [("log_every_n_batches", Cadence::Batches(10))], "the default, too");
         assert_eq!(needs(50), [("log_every_n_batches", Cadence::Batches(50))]);
     }

@@ -122,7 +122,7 @@ fn start(cx: &TrainStart<'_>) -> String {
 impl Observer for Logging {
     fn declare(&self, spec: HookSpec) -> HookSpec {
         let every = self.options.log_every_n_epochs;
-        let spec = spec.needs_run_length("log_every_n_epochs", Cadence::Epochs(every));
+        let spec = spec.min_run_length("log_every_n_epochs", Cadence::Epochs(every));
         if every == 1 { spec.prints_epochs() } else { spec }
     }
 
@@ -197,8 +197,8 @@ impl Observer for Logging {
     }
 
     fn on_checkpoint_saved(&mut self, cx: &CheckpointSaved) -> HookResult {
-        let again = if cx.again { " (may have been reported before)" } else { "" };
-        cx.print(format!("checkpoint of step {} saved as {}{again}", cx.saved_step, cx.path.display()));
+        let redelivered = if cx.redelivered { " (may have been reported before)" } else { "" };
+        cx.print(format!("checkpoint of step {} saved as {}{redelivered}", cx.saved_step, cx.path.display()));
         Ok(())
     }
 
@@ -358,11 +358,11 @@ mod tests {
     #[test]
     fn the_needed_run_length_is_declared() {
         assert_eq!(
-            logging(1).spec().needs_run_length,
+            logging(1).spec().min_run_length,
             [("log_every_n_epochs", Cadence::Epochs(1))],
             "the default, too"
         );
-        assert_eq!(logging(5).spec().needs_run_length, [("log_every_n_epochs", Cadence::Epochs(5))]);
+        assert_eq!(logging(5).spec().min_run_length, [("log_every_n_epochs", Cadence::Epochs(5))]);
     }
 
     #[test]

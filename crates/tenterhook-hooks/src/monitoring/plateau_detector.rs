@@ -119,7 +119,7 @@ impl PlateauDetector {
             if !self.state.missing_reported && (!validation.enabled || validation.due_in(run_cx.epoch)) {
                 self.state.missing_reported = true;
                 let known = metrics.names().join("`, `");
-                run_cx.say(format!("warning: metric `{monitor}` was not logged; there are: `{known}`"));
+                run_cx.say(format!("warning: metric `{monitor}` was not logged; logged metrics: `{known}`"));
             }
             return None;
         };
@@ -159,7 +159,7 @@ impl Observer for PlateauDetector {
         let spec = spec.tier(Tier::BuiltInMonitor);
         let spec = spec.monitors(&self.options.monitor).writes(&self.metric);
         let window = self.options.window;
-        spec.needs_run_length("window", Cadence::Epochs(window as u64))
+        spec.min_run_length("window", Cadence::Epochs(window as u64))
     }
 
     fn on_train_epoch_end(&mut self, cx: &TrainEpochEnd) -> HookResult {

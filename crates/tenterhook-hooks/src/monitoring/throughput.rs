@@ -146,7 +146,7 @@ impl Throughput {
 impl Observer for Throughput {
     fn declare(&self, spec: HookSpec) -> HookSpec {
         let spec = NAMES.into_iter().fold(spec, HookSpec::writes);
-        spec.needs_run_length("every_n_steps", Cadence::Steps(self.options.every_n_steps))
+        spec.min_run_length("every_n_steps", Cadence::Steps(self.options.every_n_steps))
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
@@ -316,10 +316,10 @@ mod tests {
     #[test]
     fn the_needed_run_length_is_declared() {
         assert_eq!(
-            throughput(10, 0.9).spec().needs_run_length,
+            throughput(10, 0.9).spec().min_run_length,
             [("every_n_steps", Cadence::Steps(10))],
             "the default, too"
         );
-        assert_eq!(throughput(50, 0.9).spec().needs_run_length, [("every_n_steps", Cadence::Steps(50))]);
+        assert_eq!(throughput(50, 0.9).spec().min_run_length, [("every_n_steps", Cadence::Steps(50))]);
     }
 }

@@ -32,7 +32,8 @@ pub struct EarlyStoppingOptions {
     /// `loss` or `accuracy`; an ambiguous name is an error.
     #[schemars(example = &"min")]
     pub mode: Option<Mode>,
-    /// Fail if the metric is missing (before the first step if no hook or module declares it), instead of warning.
+    /// Fail instead of warning if the metric is missing. If no hook or module declares it, the run fails before the
+    /// first step.
     #[serde(default = "yes")]
     #[schemars(extend("x-harmless-change" = true))]
     pub strict: bool,
@@ -176,7 +177,7 @@ impl EarlyStopping {
         let monitor = &self.options.monitor;
         let Some(value) = run_cx.metrics().get(monitor) else {
             let known = run_cx.metrics().names().join("`, `");
-            let missing = format!("metric `{monitor}` was not logged; there are: `{known}`");
+            let missing = format!("metric `{monitor}` was not logged; logged metrics: `{known}`");
             if self.options.strict {
                 return Err(missing.into());
             }
@@ -186,11 +187,11 @@ impl EarlyStopping {
             return Ok(Decision::CONTINUE);
         };
         // An old value is not checked again.
-        let of = run_cx.metrics().step_of(monitor);
-        if of.is_some_and(|of| of < run_cx.step) && self.state.checked == of {
+        let metric_step = run_cx.metrics().step_of(monitor);
+        if metric_step.is_some_and(|step| step < run_cx.step) && self.state.checked == metric_step {
             return Ok(Decision::CONTINUE);
         }
-        self.state.checked = of;
+        self.state.checked = metric_step;
         let best = self.state.best;
         let reason = self.stop_reason(value);
         if self.options.verbose {
@@ -198,7 +199,9 @@ impl EarlyStopping {
             run_cx.say(match &reason {
                 Some(reason) => format!("{reason}{}", delay(run_cx)),
                 None if self.state.best != best => format!("`{monitor}` improved to {value}"),
-                None => format!("`{monitor}` = {value} did not improve, {waited} in a row"),
+                None => {
+                    format!("`{monitor}` = {value} did not improve, {} in a row", plural(waited, "check"))
+                }
             });
         }
         Ok(reason.map_or(Decision::CONTINUE, Decision::stop))

@@ -98,7 +98,7 @@ impl UpdateHook for Freeze {
         match self.options.from_step {
             // A run of any length includes the first step.
             1 => spec,
-            from => spec.needs_run_length("from_step", Cadence::Steps(from)),
+            from => spec.min_run_length("from_step", Cadence::Steps(from)),
         }
     }
 
@@ -154,8 +154,8 @@ mod tests {
     fn a_run_that_ends_before_the_first_frozen_step_is_too_short() {
         let access =
             |from_step| Freeze::new(FreezeOptions { from_step, ..FreezeOptions::of(["**"]) }).unwrap().spec();
-        assert_eq!(access(5).needs_run_length, [("from_step", Cadence::Steps(5))]);
-        assert_eq!(access(1).needs_run_length, []);
+        assert_eq!(access(5).min_run_length, [("from_step", Cadence::Steps(5))]);
+        assert_eq!(access(1).min_run_length, []);
     }
 
     #[test]

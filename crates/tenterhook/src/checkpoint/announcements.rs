@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{BoxError, Failure, Progress};
 
-use super::contents::Contents;
+use super::contents::CheckpointContents;
 use super::post_save::Removals;
 use super::roots::CheckpointPath;
 use super::writer::FinishedSave;
@@ -37,14 +37,18 @@ pub struct Announcement {
     pub best_score: Option<f64>,
     /// It was read from a checkpoint, so a killed process may have announced it already.
     #[serde(skip)]
-    pub again: bool,
+    pub redelivered: bool,
 }
 
 impl Announcement {
-    pub(super) fn of(contents: &Contents, path: CheckpointPath, best_score: Option<f64>) -> Announcement {
+    pub(super) fn of(
+        contents: &CheckpointContents,
+        path: CheckpointPath,
+        best_score: Option<f64>,
+    ) -> Announcement {
         let (metrics, metric_steps) = contents.latest_metrics();
         let Progress { step, epoch, .. } = contents.progress;
-        Announcement { step, epoch, metrics, metric_steps, path, best_score, again: false }
+        Announcement { step, epoch, metrics, metric_steps, path, best_score, redelivered: false }
     }
 }
 
@@ -160,7 +164,7 @@ impl<M: Module> Call<'_, M> {
                     path: &path,
                     root: &self.run.shared.run.checkpoints,
                     best_score: saved.best_score,
-                    again: saved.again,
+                    redelivered: saved.redelivered,
                 }
             );
         }

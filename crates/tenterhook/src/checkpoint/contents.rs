@@ -24,7 +24,7 @@ use crate::tensors::TensorMap;
 
 /// The contents of a checkpoint: `state.json` and tensors.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Contents {
+pub struct CheckpointContents {
     /// The version of the format.
     pub format: u32,
     /// The number of the save in its run; the newest has the largest.
@@ -87,7 +87,7 @@ pub struct Contents {
     pub post_save: PostSave,
 }
 
-impl Contents {
+impl CheckpointContents {
     /// The latest value of every metric, and the step of each. The training loss is that of the last step, which may
     /// not have been logged.
     pub(super) fn latest_metrics(&self) -> (BTreeMap<String, f64>, BTreeMap<String, u64>) {
@@ -107,12 +107,12 @@ impl<M: Module> Loop<M> {
         &mut self,
         hooks: HookStates,
         resume_point: ResumePoint,
-    ) -> Result<Contents, BoxError> {
+    ) -> Result<CheckpointContents, BoxError> {
         let file_positions = match &self.journal.recording {
             Some(recording) => recording.recorder().file_positions()?,
             None => Vec::new(),
         };
-        Ok(Contents {
+        Ok(CheckpointContents {
             format: FORMAT,
             number: self.checkpointer.number,
             weights_only: false,

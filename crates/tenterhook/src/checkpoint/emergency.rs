@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use tenterhook_core::{BoxError, Failure, Phase, Progress};
 use tenterhook_files::{RelPath, cannot};
 
-use super::contents::Contents;
+use super::contents::CheckpointContents;
 use super::roots::{CheckpointPath, Save};
 use super::store::EMERGENCY;
 use crate::loops::Loop;
@@ -22,7 +22,7 @@ pub(crate) struct Emergency {
     /// A signal has arrived, so saves retry without pauses.
     pub(crate) hurry: Arc<AtomicBool>,
     /// The contents without tensors before the current validation, which a signal may interrupt.
-    pub(crate) before_validation: Option<Box<Contents>>,
+    pub(crate) before_validation: Option<Box<CheckpointContents>>,
     /// Whether the checkpoint has been taken.
     taken: bool,
 }

@@ -6,25 +6,25 @@ use serde_json::Value;
 use tenterhook_core::BoxError;
 
 use super::store::{
-    self, CheckpointError, Content, Disk, GRADIENTS, HOOKS, OPTIMIZERS, STATE, STATE_LIMIT,
+    self, CheckpointError, Disk, FileContent, GRADIENTS, HOOKS, OPTIMIZERS, STATE, STATE_LIMIT,
     VerifiedCheckpoint, WEIGHTS,
 };
-use super::{Contents, hook_tensors};
+use super::{CheckpointContents, hook_tensors};
 use crate::tensors::TensorMap;
 
 /// Writes a checkpoint atomically.
 pub(super) fn write(
     disk: &dyn Disk,
     path: &Path,
-    contents: &Contents,
+    contents: &CheckpointContents,
     hook_tensors: &TensorMap,
 ) -> Result<(), BoxError> {
     let mut state = serde_json::to_vec_pretty(contents)?;
     state.push(b'\n');
     if state.len() as u64 > STATE_LIMIT {
         let text = format!(
-            "the {STATE} of checkpoint {} would have {} bytes, and at most {STATE_LIMIT} are read; keep large states of \
-             hooks in tensors",
+            "the {STATE} of checkpoint {} would have {} bytes, more than the limit of {STATE_LIMIT}; store large hook \
+             state as tensors",
             path.display(),
             state.len()
         );
@@ -38,14 +38,14 @@ pub(super) fn write(
     ];
     let mut files = Vec::new();
     for (file, tensors, _) in tensors.into_iter().filter(|(.., is_written)| *is_written) {
-        files.push((file, Content::tensors(&path.join(file), tensors)?));
+        files.push((file, FileContent::tensors(&path.join(file), tensors)?));
     }
-    files.push((STATE, Content::Bytes(&state)));
+    files.push((STATE, FileContent::Bytes(&state)));
     store::write(disk, path, &files)
 }
 
 /// Verifies a checkpoint and reads all of it.
-pub fn read(path: &Path) -> Result<Contents, BoxError> {
+pub fn read(path: &Path) -> Result<CheckpointContents, BoxError> {
     let files = store::open(path)?;
     let mut contents = state_of(path, &files)?;
     contents.weights = files.tensors(WEIGHTS)?;
@@ -56,18 +56,21 @@ pub fn read(path: &Path) -> Result<Contents, BoxError> {
         contents.gradients = files.tensors(GRADIENTS)?;
     }
     if files.has(HOOKS) {
-        hook_tensors::give_back(&files.tensors(HOOKS)?, &mut contents.hooks)?;
+        hook_tensors::restore_into(&files.tensors(HOOKS)?, &mut contents.hooks)?;
     }
     Ok(contents)
 }
 
 /// Verifies a checkpoint and reads everything but tensors.
-pub fn read_state(path: &Path) -> Result<Contents, CheckpointError> {
+pub fn read_state(path: &Path) -> Result<CheckpointContents, CheckpointError> {
     state_of(path, &store::open(path)?)
 }
 
 /// Reads everything but tensors of an open checkpoint. The error names the entry.
-pub(super) fn state_of(path: &Path, files: &VerifiedCheckpoint) -> Result<Contents, CheckpointError> {
+pub(super) fn state_of(
+    path: &Path,
+    files: &VerifiedCheckpoint,
+) -> Result<CheckpointContents, CheckpointError> {
     let damaged = |problem: String| CheckpointError::damaged(&path.join(STATE), problem);
     let bytes = files.bytes(STATE)?;
     let state: Value = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
@@ -80,7 +83,7 @@ pub(super) fn state_of(path: &Path, files: &VerifiedCheckpoint) -> Result<Conten
 /// The largest count that is accepted: more than any run reaches, and far from an overflow.
 const LARGEST_COUNT: u64 = 1 << 62;
 
-/// The entries of a state with numbers that are not counts of the trainer.
+/// The entries of the state whose numbers are not counts of the trainer.
 const NOT_COUNTED: [&str; 6] = ["board", "config", "data", "entries", "hooks", "streams"];
 
 /// Finds a count of the trainer that is too large.

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 use tenterhook_core::{AnyHook, OnError, State, backtraces};
 
-use super::contents::Contents;
+use super::contents::CheckpointContents;
 use super::files::read;
 use super::store::{CheckpointError, STATE};
 use crate::config::HookTable;
@@ -44,7 +44,10 @@ pub fn refused_hook_states(path: &Path, config: &Value, registry: &Registry) -> 
 }
 
 /// Checks the contents of a checkpoint, or returns why it cannot be read.
-fn with_contents(path: &Path, check: impl FnOnce(&Contents) -> Vec<CheckpointError>) -> Vec<CheckpointError> {
+fn with_contents(
+    path: &Path,
+    check: impl FnOnce(&CheckpointContents) -> Vec<CheckpointError>,
+) -> Vec<CheckpointError> {
     match read(path) {
         Ok(contents) => check(&contents),
         Err(error) => vec![damaged(path, &error.to_string())],

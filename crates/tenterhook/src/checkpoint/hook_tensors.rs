@@ -24,7 +24,7 @@ pub(super) fn take(states: &mut HookStates) -> TensorMap {
 }
 
 /// Moves tensors back into their states.
-pub(super) fn give_back(all: &TensorMap, states: &mut HookStates) -> Result<(), BoxError> {
+pub(super) fn restore_into(all: &TensorMap, states: &mut HookStates) -> Result<(), BoxError> {
     let mut hooks: Vec<_> = states.keys().cloned().collect();
     // A hook's name may be the prefix of another's.
     hooks.sort_by_key(|hook| std::cmp::Reverse(hook.len()));
@@ -78,10 +78,10 @@ mod tests {
         let taken = take(&mut after);
         assert_eq!(taken.names().collect::<Vec<_>>(), ["a/b/w", "a/w", "c/b/w"]);
         assert!(after.values().all(|state| state.tensors.is_empty()));
-        give_back(&taken, &mut after).expect("all of them have owners");
+        restore_into(&taken, &mut after).expect("all of them have owners");
         assert_eq!(after, before);
         after.remove("c");
-        let error = give_back(&taken, &mut after).expect_err("its hook is gone").to_string();
+        let error = restore_into(&taken, &mut after).expect_err("its hook is gone").to_string();
         assert_eq!(error, "tensor `c/b/w` of hooks.safetensors belongs to no hook");
     }
 }

@@ -40,7 +40,7 @@ mod writer;
 pub use crate::resume::ResumePoint;
 pub use announcements::Announcement;
 pub use best::Best;
-pub use contents::Contents;
+pub use contents::CheckpointContents;
 pub use files::{problems, read, read_state};
 pub use hook_states::{hook_problems, refused_hook_states};
 pub use hook_tensors::weights_to_evaluate;

@@ -8,7 +8,7 @@ use tenterhook_core::{BoxError, CheckpointEntries, Event, Failure, Phase, Progre
 use tenterhook_files::RelPath;
 
 use super::announcements::{Announcement, Announcements};
-use super::contents::Contents;
+use super::contents::CheckpointContents;
 use super::emergency::Emergency;
 use super::post_save::{PendingPostSave, PostSave};
 use super::roots::{CheckpointPath, Save};
@@ -143,7 +143,7 @@ impl<M: Module> Loop<M> {
         &mut self,
         module: &mut M,
         request: &Save,
-        mut noted: Contents,
+        mut noted: CheckpointContents,
     ) -> Result<(), Failure> {
         self.checkpointer.number += 1;
         noted.number = self.checkpointer.number;
@@ -168,7 +168,7 @@ impl<M: Module> Loop<M> {
         &mut self,
         module: &mut M,
         request: &Save,
-        mut contents: Contents,
+        mut contents: CheckpointContents,
     ) -> Result<(), Failure> {
         let weights_only = request.weights_only;
         contents.weights_only = weights_only;

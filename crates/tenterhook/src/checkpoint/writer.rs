@@ -13,7 +13,7 @@ use tenterhook_core::{BoxError, NamedTensors, backtraces};
 use tenterhook_files::{Backoff, cannot};
 
 use super::announcements::Announcement;
-use super::contents::Contents;
+use super::contents::CheckpointContents;
 use super::files;
 use super::hook_tensors;
 use super::post_save::{Removals, set_aside_damaged};
@@ -34,7 +34,7 @@ pub(super) struct SaveJob {
     /// Its announcement.
     pub(super) saved: Announcement,
     pub(super) paths: SavePaths,
-    pub(super) contents: Contents,
+    pub(super) contents: CheckpointContents,
     pub(super) snapshot: Snapshot,
     pub(super) weights: Weights,
     /// The run's directory, with the files that the checkpoint has positions of.
@@ -131,7 +131,11 @@ impl SaveJob {
 }
 
 /// Syncs the files of the run up to the checkpoint's positions, so that a power cut does not lose them.
-fn sync_marked_files(disk: &dyn Disk, contents: &Contents, run: Option<&Path>) -> Result<(), BoxError> {
+fn sync_marked_files(
+    disk: &dyn Disk,
+    contents: &CheckpointContents,
+    run: Option<&Path>,
+) -> Result<(), BoxError> {
     let Some(run) = run else { return Ok(()) };
     let check = |path: &Path, synced: io::Result<()>| match synced {
         // A deleted file is no reason not to save.

@@ -81,8 +81,8 @@ impl ChangeRules {
 
     /// All keys that differ, sorted. Both configurations must be complete, as from
     /// [`Config::to_json`](super::Config::to_json); if one is null, there are no changes. Secrets are not
-    /// compared. A hook that only one side has is harmless here, because hooks are also compared with those
-    /// of the checkpoint.
+    /// compared. A hook that is in only one configuration counts as harmless here; the resume itself compares
+    /// the registered hooks with those of the checkpoint.
     #[must_use]
     pub fn differences(&self, old: &Value, new: &Value) -> Vec<ConfigChange> {
         if old.is_null() || new.is_null() {
@@ -191,12 +191,12 @@ fn compared(
 
 /// The error for a resume with harmful changes of configuration or data, if there are any.
 #[must_use]
-pub fn change_error(of: &str, differences: &[ConfigChange]) -> Option<String> {
+pub fn change_error(subject: &str, differences: &[ConfigChange]) -> Option<String> {
     let harmful = differences.iter().filter(|difference| difference.impact == Impact::Harmful);
     let lines: Vec<_> = harmful.map(|difference| format!("\n  {difference}")).collect();
     (!lines.is_empty()).then(|| {
         format!(
-            "the {of} differs from that of the checkpoint:{}\ntake the old values back, or accept the new ones \
+            "the {subject} differs from that of the checkpoint:{}\nrestore the old values, or accept the new ones \
              with `--force` (`Trainer::accepting_changes`)",
             lines.concat()
         )
@@ -214,11 +214,11 @@ pub fn change_notice(differences: &[ConfigChange]) -> Option<String> {
             Impact::Rounding => Some(format!("{difference} (results may differ in their last bits)")),
         })
         .collect();
-    (!texts.is_empty()).then(|| format!("resumes with other settings: {}", texts.join(", ")))
+    (!texts.is_empty()).then(|| format!("resumed with changed settings: {}", texts.join(", ")))
 }
 
 /// Equality of values, where `1` equals `1.0`.
-#[allow(clippy::float_cmp)] // a difference in the last bit is one
+#[allow(clippy::float_cmp)] // even a difference in the last bit counts
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) if a.is_f64() || b.is_f64() => a.as_f64() == b.as_f64(),
@@ -245,7 +245,7 @@ fn flattened(key: Vec<String>, value: &Value) -> Flat {
     }
 }
 
-/// The hooks in order, with their names: `name`, or else `use`, numbered from the second hook of a kind on.
+/// The hooks in order, with their names: `name`, or else `use`, numbered from the second hook with the same `use`.
 fn named_hooks(config: &Value) -> Vec<(String, &Value)> {
     let mut hooks: Vec<(String, &Value)> = Vec::new();
     for hook in config.get("hooks").and_then(Value::as_array).into_iter().flatten() {

@@ -39,16 +39,18 @@ impl HookLocation {
         HookLocation { key: format!("hooks.{index}"), name_key: format!("hooks.{index}.{USE}") }
     }
 
-    /// The keys of all hooks that are allowed in this table.
+    /// The common hook keys that are allowed in this table.
     fn common_keys(&self) -> Vec<&'static str> {
-        let in_hooks = self.key.starts_with("hooks.");
-        let of_a_class = self.name_key.contains(".hook_classes.");
-        let is_allowed = |key: &str| in_hooks || !(key == USE || key == "enabled" && !of_a_class);
+        // `[[hooks]]` allows both `use` and `enabled`. In `[hooks_config]` the class or the flag names the hook, and
+        // a flag also enables it: the table of a class allows `enabled`, the table of a flag neither.
+        let is_in_hooks = self.key.starts_with("hooks.");
+        let is_of_class = self.name_key.contains(".hook_classes.");
+        let is_allowed = |key: &str| is_in_hooks || !(key == USE || key == "enabled" && !is_of_class);
         HOOK_KEYS.iter().copied().filter(|key| is_allowed(key)).collect()
     }
 
-    /// Moves a problem of the hook's table into the whole configuration.
-    pub(crate) fn problem(&self, problem: Problem) -> Problem {
+    /// Turns a key of the hook's table into a key of the whole configuration.
+    pub(crate) fn locate(&self, problem: Problem) -> Problem {
         if problem.key == USE {
             Problem { key: self.name_key.clone(), ..problem }
         } else {
@@ -58,7 +60,8 @@ impl HookLocation {
 }
 
 impl HookTable {
-    /// Builds the hook and registers it. The names of further hooks of the same kind are numbered.
+    /// Builds the hook and registers it. If several hooks have the same `use`, the second and later ones get
+    /// numbered names.
     pub fn register(&self, trainer: &mut Trainer, registry: &Registry) -> Result<(), Problem> {
         let hook = registry.hook(&self.common.use_, &self.options).map_err(|error| error.at(""))?;
         if let Some(problem) = self.common.problems(&hook).into_iter().next() {
@@ -87,8 +90,8 @@ impl HookTable {
         self.common.name.clone().unwrap_or_else(own)
     }
 
-    /// Reads the table of a hook and checks its keys, its options and its name. `others` has the hooks before
-    /// it.
+    /// Reads the table of a hook and checks its keys, its options and its name. `others` holds the hooks before
+    /// it; this hook is added to them.
     pub(crate) fn read(
         location: &HookLocation,
         table: &Table,
@@ -116,21 +119,21 @@ impl HookTable {
         let factory = match registry.hook_factory(&common.use_) {
             Ok(factory) => factory,
             Err(problem) => {
-                found.push(location.problem(problem.below(USE)));
+                found.push(location.locate(problem.below(USE)));
                 return None;
             }
         };
         let (hook, errors) = factory.try_build(options.clone());
         found.extend(errors.iter().map(|error| of_options.problem(error)));
         let hook = hook?;
-        found.extend(common.problems(&hook).into_iter().map(|problem| location.problem(problem)));
+        found.extend(common.problems(&hook).into_iter().map(|problem| location.locate(problem)));
         if found.len() > before {
             return None;
         }
         let table = HookTable { common, options };
         let how = table.registration(&hook, &names(others.list()));
         let registered = others.register(hook, how);
-        registered.map_err(|error| found.push(location.problem(taken(&error)))).ok()?;
+        registered.map_err(|error| found.push(location.locate(taken(&error)))).ok()?;
         Some(table)
     }
 }

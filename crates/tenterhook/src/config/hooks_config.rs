@@ -245,7 +245,7 @@ impl HookDrafts<'_> {
         self.all.push(HookDraft { location, table });
     }
 
-    /// Switches the existing hooks of this kind, and returns whether there are any.
+    /// Enables or disables the existing hooks with this `use`, and returns whether there are any.
     fn switch_existing(&mut self, hook: &str, enabled: bool) -> bool {
         let mut any = false;
         for draft in self.existing.iter_mut() {

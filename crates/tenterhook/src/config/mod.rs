@@ -64,7 +64,7 @@ use toml::Table;
 
 use crate::problems::render::SourceMap;
 use crate::registry::Registry;
-use crate::run::RunDirectoryPlan;
+use crate::run::RunDirectoryOptions;
 use crate::settings::Settings;
 use crate::task::{AnyTask, BuildContext, Program};
 use crate::trainer::{RunError, Trainer};
@@ -127,18 +127,18 @@ impl Config {
         Ok(if dry { trainer } else { trainer.with_run_directory(self.run_directory()) })
     }
 
-    /// The run directory of a training with this configuration, without secrets.
+    /// The run directory of a training run with this configuration, without secrets.
     #[must_use]
-    pub fn run_directory(&self) -> RunDirectoryPlan {
-        let plan = RunDirectoryPlan::below(&self.runs_dir);
-        let command = plan.command.iter().map(|argument| self.without_secrets(argument)).collect();
-        RunDirectoryPlan {
+    pub fn run_directory(&self) -> RunDirectoryOptions {
+        let options = RunDirectoryOptions::in_dir(&self.runs_dir);
+        let command = options.command.iter().map(|argument| self.without_secrets(argument)).collect();
+        RunDirectoryOptions {
             config: self.to_toml(),
             config_hash: Some(self.hash()),
             task: Some(self.task.clone()).filter(|task| !task.is_empty()),
             device: Some(self.device.clone()),
             command,
-            ..plan
+            ..options
         }
     }
 
@@ -155,7 +155,7 @@ impl Config {
         let mut problems = Vec::new();
         for (index, table) in self.hooks.iter().enumerate() {
             let registered = table.register(&mut trainer, registry);
-            problems.extend(registered.err().map(|problem| self.hook_location(index).problem(problem)));
+            problems.extend(registered.err().map(|problem| self.hook_location(index).locate(problem)));
         }
         if problems.is_empty() { Ok(trainer) } else { Err(self.error(problems)) }
     }
@@ -212,7 +212,7 @@ impl Config {
             return problem;
         };
         let key = error.key.filter(|key| table.has(key)).unwrap_or_default();
-        self.hook_location(index).problem(Problem { key: key.to_owned(), ..problem })
+        self.hook_location(index).locate(Problem { key: key.to_owned(), ..problem })
     }
 
     /// The complete configuration as commented TOML. Reading it gives the same configuration, except for

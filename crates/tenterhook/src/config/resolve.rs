@@ -223,7 +223,7 @@ impl Resolver {
             let message = "`budget` has no effect here: `account_hooks` is off in [trainer]";
             let problem =
                 Problem::new("budget", message).fix("remove `budget`, or set `account_hooks = true`");
-            self.found.push(location.problem(problem));
+            self.found.push(location.locate(problem));
         }
     }
 
@@ -266,7 +266,7 @@ impl Resolver {
         let context = TableContext { key: "", called: "the configuration".into(), also: COMMON_KEYS, schema };
         self.found.extend(errors.iter().map(|error| {
             let problem = context.problem(error);
-            let of_hooks = problem.of == Part::Key && hooks_config::has_key(&problem.key);
+            let of_hooks = problem.part == Part::Key && hooks_config::has_key(&problem.key);
             if of_hooks { problem.fix("it belongs in [hooks_config]") } else { problem }
         }));
         options

@@ -50,12 +50,12 @@ impl<M: Module> Loop<M> {
     /// Records the metrics that were logged since the last line, and delivers `on_log`. Called when all
     /// receivers have the event, so that its metrics are on one line.
     #[inline]
-    pub(crate) fn record_metrics(&mut self, module: &mut M, of: Phase) -> Result<(), Failure> {
+    pub(crate) fn record_metrics(&mut self, module: &mut M, logged_in: Phase) -> Result<(), Failure> {
         let is_wanted = self.journal.recording.is_some() || self.hooks.wants(Event::Log);
-        if let Some((time, metrics, histograms)) = is_wanted.then(|| self.record_line(of)).flatten() {
+        if let Some((time, metrics, histograms)) = is_wanted.then(|| self.record_line(logged_in)).flatten() {
             let progress = self.state.progress;
             let (epoch_end, metrics) = (progress.epochs_done > progress.epoch, &metrics);
-            emit!(self, module, Log { of, epoch_end, time, metrics, histograms: &histograms });
+            emit!(self, module, Log { logged_in, epoch_end, time, metrics, histograms: &histograms });
         }
         Ok(())
     }
@@ -94,8 +94,8 @@ impl<M: Module> Loop<M> {
     }
 
     /// Records metrics and flushes the recorder.
-    pub(crate) fn record_all_metrics(&mut self, module: &mut M, of: Phase) -> Result<(), Failure> {
-        let delivered = self.record_metrics(module, of);
+    pub(crate) fn record_all_metrics(&mut self, module: &mut M, logged_in: Phase) -> Result<(), Failure> {
+        let delivered = self.record_metrics(module, logged_in);
         self.record(|recorder| recorder.flush());
         delivered
     }

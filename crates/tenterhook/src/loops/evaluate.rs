@@ -74,7 +74,7 @@ impl<M: Module> Call<'_, M> {
         // An interrupted evaluation has no results.
         if self.run.ending.signal.is_none() {
             self.run.reduce_metrics()?;
-            self.run.shared.metrics.close();
+            self.run.shared.metrics.finish_aggregates();
         }
         evaluation_event!(self, phase, ValidationEpochEnd TestEpochEnd PredictEpochEnd {});
         evaluation_event!(self, phase, ValidationEnd TestEnd PredictEnd {});
@@ -167,7 +167,7 @@ impl<M: Module> Call<'_, M> {
             Phase::Train | Phase::Validate | Phase::SanityCheck => Event::ValidationBatchEnd,
         };
         let wanted = self.run.hooks.wants(end);
-        self.run.shared.metrics.begin_batch(wanted);
+        self.run.shared.metrics.begin_evaluation_batch(wanted);
         self.run.values.outputs = wanted.then(Outputs::default);
 
         let (run, module) = (&mut self.run, &mut *self.module);
@@ -185,7 +185,7 @@ impl<M: Module> Call<'_, M> {
         }
         run.after_module(module)?;
 
-        let metrics = run.shared.metrics.take_batch();
+        let metrics = run.shared.metrics.take_evaluation_batch_metrics();
         let loss = metrics.get(phase.loss_metric()).copied();
         let outputs = run.values.outputs.take().unwrap_or_default();
         macro_rules! batch_end {

@@ -138,7 +138,7 @@ impl<M: Module> Call<'_, M> {
             self.run.state.progress.epochs_done += 1;
             self.log_epoch_loss();
             self.run.reduce_metrics()?;
-            self.run.shared.metrics.close();
+            self.run.shared.metrics.finish_aggregates();
             event!(self, TrainEpochEnd {});
         }
         // After an interrupted validation, the metric of a plateau scheduler is missing.

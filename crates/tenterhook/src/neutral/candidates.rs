@@ -107,7 +107,7 @@ fn cadences(spec: &HookSpec) -> impl Iterator<Item = (Cadence, u64, String)> {
     let every = spec.every.iter().map(|cadence| (*cadence, 0, format!("it fires every {cadence}")));
     let paced = paced.into_iter().map(|cadence| (cadence, 0, format!("it looks every {cadence}")));
     let needs = spec
-        .needs_run_length
+        .min_run_length
         .iter()
         .map(|(key, cadence)| (*cadence, 0, format!("its `{key}` needs {cadence}")));
     let after = spec.after.iter().map(|cadence| (*cadence, 1, format!("it fires after {cadence}")));

@@ -88,8 +88,8 @@ pub(crate) fn is_harmless(text: &str) -> bool {
 }
 
 /// `KEY=value` of an environment variable or of `--set`, with the value masked unless it may be shown.
-pub(crate) fn assignment(said: &str, is_about_value: bool, secrets: &[String]) -> String {
-    let Some((key, value)) = said.split_once('=') else { return scrubbed(said) };
+pub(crate) fn shown_assignment(assignment: &str, is_about_value: bool, secrets: &[String]) -> String {
+    let Some((key, value)) = assignment.split_once('=') else { return scrubbed(assignment) };
     let is_secret =
         may_take_secret(&key.replace("__", ".")) || secrets.iter().any(|secret| value.contains(secret));
     let is_shown = !is_secret && (is_about_value || is_harmless(value));

@@ -20,7 +20,7 @@ pub struct Problem {
     pub message: String,
     /// How to fix it.
     pub fix: Option<String>,
-    pub(crate) of: Part,
+    pub(crate) part: Part,
 }
 
 /// The part that is wrong.
@@ -42,7 +42,7 @@ impl Problem {
 
     /// A problem with a dotted key itself, not with its value.
     pub(crate) fn of_key(key: impl Into<String>, message: impl Into<String>) -> Problem {
-        Problem { of: Part::Key, ..Problem::new(key, message) }
+        Problem { part: Part::Key, ..Problem::new(key, message) }
     }
 
     /// Adds the fix, if there is one.
@@ -54,7 +54,7 @@ impl Problem {
     /// Marks the problem as one of this source.
     #[must_use]
     pub(crate) fn of_source(self, origin: Origin) -> Problem {
-        Problem { of: Part::Source(Box::new(origin)), ..self }
+        Problem { part: Part::Source(Box::new(origin)), ..self }
     }
 
     /// Adds the fix.

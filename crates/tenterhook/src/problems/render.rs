@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use tenterhook_core::printable;
 
-use super::masking::{self, FileText, assignment, hidden_in_line, scrubbed};
+use super::masking::{self, FileText, hidden_in_line, scrubbed, shown_assignment};
 use super::{ConfigError, Part, Problem};
 use crate::config::secrets::MASK;
 use crate::config::tree::{Node, Origin};
@@ -36,21 +36,24 @@ impl Default for SourceMap {
 }
 
 impl SourceMap {
-    /// An error of these problems, in file order.
+    /// Combines these problems into one error, in file order.
     pub(crate) fn error(&self, problems: &[Problem]) -> ConfigError {
         let placed = problems.iter().map(|found| (self.rank(found), self.text(found), self.masked(found)));
         let mut placed: Vec<_> = placed.collect();
         placed.sort_by_key(|(rank, ..)| *rank);
         placed.dedup_by(|later, earlier| later.1 == earlier.1);
-        // If no problem is in the file, the file is not named.
-        let elsewhere = !placed.is_empty() && placed.iter().all(|((layer, _), ..)| [1, 2].contains(layer));
+        // If all problems are in environment variables or `--set`, the file is not named.
+        let is_elsewhere = |found| matches!(self.origin(found).0, Origin::Environment(_) | Origin::Set(_));
+        let elsewhere = !problems.is_empty() && problems.iter().all(is_elsewhere);
         let (texts, problems) = placed.into_iter().map(|(_, text, problem)| (text, problem)).unzip();
         let file = self.file.as_ref().filter(|_| !elsewhere).map(|(name, _)| name.clone());
         ConfigError { file, plain: false, problems, texts }
     }
 
+    /// The origin of a problem, and whether the problem's key itself is set there; if not, the origin is that of
+    /// the nearest enclosing table.
     fn origin<'a>(&'a self, found: &'a Problem) -> (&'a Origin, bool) {
-        match &found.of {
+        match &found.part {
             Part::Source(origin) => (origin, true),
             Part::Key | Part::Value => self.tree.origin_of(&found.key),
         }
@@ -70,16 +73,17 @@ impl SourceMap {
         let mut hidden = self.secrets.clone();
         match self.origin(found).0 {
             Origin::File { value, .. } => {
-                let about = self.about(found);
+                let wrong_value = self.wrong_value_range(found);
                 let within = |text: &&FileText| value.start <= text.at.start && text.at.end <= value.end;
                 let texts = self.file_texts.iter().filter(within);
-                let texts = texts.filter(|text| !text.is_shown(about, &self.secrets));
+                let texts = texts.filter(|text| !text.is_shown(wrong_value, &self.secrets));
                 hidden.extend(texts.map(|text| text.text.clone()));
             }
-            Origin::Environment(said) | Origin::Set(said) => {
-                let value = said.split_once('=').map(|(_, value)| value);
-                let is_shown =
-                    |value: &&str| assignment(said, self.about_value(found), &hidden).ends_with(value);
+            Origin::Environment(assignment) | Origin::Set(assignment) => {
+                let value = assignment.split_once('=').map(|(_, value)| value);
+                let is_shown = |value: &&str| {
+                    shown_assignment(assignment, self.is_wrong_value(found), &hidden).ends_with(value)
+                };
                 let secret = value.filter(|value| !is_shown(value)).map(str::to_owned);
                 hidden.extend(secret);
             }
@@ -92,15 +96,15 @@ impl SourceMap {
         Problem { message: hide(&found.message), fix: found.fix.as_deref().map(hide), ..found.clone() }
     }
 
-    /// Whether the value of a known key is wrong.
-    fn about_value(&self, found: &Problem) -> bool {
-        found.of == Part::Value && self.origin(found).1
+    /// Whether the value of a key that is set is wrong.
+    fn is_wrong_value(&self, found: &Problem) -> bool {
+        found.part == Part::Value && self.origin(found).1
     }
 
-    /// The place in the file of a wrong value, if its key is known.
-    fn about<'a>(&'a self, found: &'a Problem) -> Option<&'a Range<usize>> {
+    /// The place in the file of a wrong value, if its key is set.
+    fn wrong_value_range<'a>(&'a self, found: &'a Problem) -> Option<&'a Range<usize>> {
         match self.origin(found).0 {
-            Origin::File { value, .. } if self.about_value(found) => Some(value),
+            Origin::File { value, .. } if self.is_wrong_value(found) => Some(value),
             _ => None,
         }
     }
@@ -108,21 +112,22 @@ impl SourceMap {
     /// The text of a problem, with its place.
     pub(crate) fn text(&self, found: &Problem) -> String {
         let problem = self.masked(found);
-        let assigned = |said: &str| assignment(said, self.about_value(found), &self.secrets);
+        let assigned =
+            |assignment: &str| shown_assignment(assignment, self.is_wrong_value(found), &self.secrets);
         match (self.origin(found).0, &self.file) {
             (Origin::File { key, .. }, Some((name, text))) => {
-                let about = self.about(found);
-                let hidden = self.file_texts.iter().filter(|text| !text.is_shown(about, &self.secrets));
+                let wrong_value = self.wrong_value_range(found);
+                let hidden = self.file_texts.iter().filter(|text| !text.is_shown(wrong_value, &self.secrets));
                 let mut hidden: Vec<_> = hidden.map(|text| text.at.clone()).collect();
                 hidden.sort_by_key(|at| at.start);
-                let at = about.unwrap_or(key);
+                let at = wrong_value.unwrap_or(key);
                 in_file(name, text, at.clone(), &hidden, &problem)
             }
-            (Origin::Environment(said), _) if found.of != Part::Value => {
-                format!("{}: {problem}", said.split('=').next().unwrap_or_default())
+            (Origin::Environment(assignment), _) if found.part != Part::Value => {
+                format!("{}: {problem}", assignment.split('=').next().unwrap_or_default())
             }
-            (Origin::Environment(said), _) => format!("{}: {problem}", assigned(said)),
-            (Origin::Set(said), _) => format!("--set {}: {problem}", assigned(said)),
+            (Origin::Environment(assignment), _) => format!("{}: {problem}", assigned(assignment)),
+            (Origin::Set(assignment), _) => format!("--set {}: {problem}", assigned(assignment)),
             _ if problem.key.is_empty() => problem.to_string(),
             _ if self.tree.lookup(&problem.key).is_some() => {
                 format!("{}: {problem} (a default of task `{}`)", problem.key, self.task)
@@ -143,7 +148,7 @@ pub(crate) fn file_error(name: &str, text: &str, at: Range<usize>, message: &str
     ConfigError { file: Some(name.to_owned()), plain: false, problems, texts: vec![shown] }
 }
 
-/// The end of a text of at most [`printable::EXCERPT`] characters.
+/// The last characters of a text, at most [`printable::EXCERPT`].
 fn tail(text: &str) -> String {
     let hidden = text.chars().count().saturating_sub(printable::EXCERPT);
     let shown = text.chars().skip(hidden);

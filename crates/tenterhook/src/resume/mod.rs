@@ -2,7 +2,7 @@
 //!
 //! A killed and resumed run gives bit-identical results to an uninterrupted one.
 //!
-//! 1. `admit.rs` reads the checkpoint and compares configuration, hooks and their states, data, and files of
+//! 1. `validate.rs` reads the checkpoint and compares configuration, hooks and their states, data, and files of
 //!    the run. A refused resume tears down the data module and changes nothing else.
 //! 2. `restore.rs` loads the weights before the strategy's set-up, and the optimizers after `on_fit_start`,
 //!    when they exist. The events from `setup` to `on_train_start` are delivered again, and their effects on
@@ -12,16 +12,16 @@
 //! A run counts as running until its test is done. A run that was killed in its test resumes from its newest
 //! checkpoint, because hooks that write files need their state at the end of training.
 
-mod admit;
 mod epoch;
 mod point;
 mod restore;
+mod validate;
 
 use std::path::PathBuf;
 
 use tenterhook_core::Weights;
 
-use crate::checkpoint::Contents;
+use crate::checkpoint::CheckpointContents;
 use crate::config::ChangeRules;
 use crate::module::OptimizerState;
 use crate::run::FilePosition;
@@ -47,9 +47,9 @@ pub(crate) struct ResumeOptions {
 pub(crate) struct Resume {
     pub(crate) options: ResumeOptions,
     /// The checkpoint is being checked; no hook has been called.
-    pub(crate) admitting: bool,
-    /// The admitted checkpoint.
-    pub(crate) admitted: Option<(PathBuf, Contents)>,
+    pub(crate) validating: bool,
+    /// The validated checkpoint.
+    pub(crate) validated: Option<(PathBuf, CheckpointContents)>,
     /// Accepted differences from the checkpoint, until they are reported.
     pub(crate) changes: Vec<String>,
     /// The checkpoint that was restored.

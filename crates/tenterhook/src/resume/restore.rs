@@ -7,7 +7,7 @@ use tenterhook_core::random::RandomStreams;
 use tenterhook_core::{CheckpointEntries, Failure, Stage, Weights};
 
 use crate::call::Call;
-use crate::checkpoint::{Contents, PendingPostSave, STATE};
+use crate::checkpoint::{CheckpointContents, PendingPostSave, STATE};
 use crate::module::Module;
 
 impl<M: Module> Call<'_, M> {
@@ -29,9 +29,9 @@ impl<M: Module> Call<'_, M> {
         Ok(())
     }
 
-    /// Restores the admitted checkpoint: the module, the data module, the state of the run, then the hooks.
+    /// Restores the validated checkpoint: the module, the data module, the state of the run, then the hooks.
     pub(crate) fn restore(&mut self) -> Result<(), Failure> {
-        let Some((path, mut contents)) = self.resume.admitted.take() else { return Ok(()) };
+        let Some((path, mut contents)) = self.resume.validated.take() else { return Ok(()) };
         let entries = CheckpointEntries::new(std::mem::take(&mut contents.entries));
         call!(self.run, Module, "on_load_checkpoint", self.module.on_load_checkpoint(&entries))?;
         call!(self.run, Module, "load_weights", self.module.load_weights(&contents.weights))?;
@@ -47,7 +47,11 @@ impl<M: Module> Call<'_, M> {
     }
 
     /// Restores everything except the weights. The optimizers are restored when they exist.
-    fn restore_run(&mut self, mut contents: Contents, entries: &CheckpointEntries) -> Result<(), Failure> {
+    fn restore_run(
+        &mut self,
+        mut contents: CheckpointContents,
+        entries: &CheckpointEntries,
+    ) -> Result<(), Failure> {
         let run = &mut self.run;
         self.resume.optimizers = Some((contents.optimizers, contents.gradients));
         run.state.progress = contents.progress;
@@ -61,7 +65,7 @@ impl<M: Module> Call<'_, M> {
             });
             let roots = run.roots();
             run.checkpointer.announcements.durable = contents.unannounced;
-            run.checkpointer.announcements.durable.iter_mut().for_each(|saved| saved.again = true);
+            run.checkpointer.announcements.durable.iter_mut().for_each(|saved| saved.redelivered = true);
             run.checkpointer.announcements.durable.retain(|saved| roots.is_declared(&saved.path));
             let swapped = contents.loops.swapped_by.as_ref().and_then(|hook| contents.hooks.get(hook));
             self.resume.swap_in = swapped.map(|state| Weights(Arc::new(state.tensors.clone())));

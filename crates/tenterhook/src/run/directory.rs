@@ -11,7 +11,7 @@ use super::lock::RunLock;
 use super::ownership::Signer;
 use super::reading::EventLog;
 use super::record::RunRecord;
-use super::reopen::{admit, is_untested, removed_checkpoints, reopen, reopen_for_test, resumption};
+use super::reopen::{is_untested, removed_checkpoints, reopen, reopen_for_test, resumption, validate_resume};
 use super::startup::{lock_runs, set_latest};
 use super::{
     CallEnd, HistogramLine, JournalEntry, JournalEvent, MetricsLine, Recorder, RunHeader, RunLocation,
@@ -19,9 +19,9 @@ use super::{
 };
 use crate::tensors::TensorMap;
 
-/// The settings of a run directory. Nothing is created before training begins.
+/// The options of a run directory. Nothing is created before training begins.
 #[derive(Debug, Default)]
-pub struct RunDirectoryPlan {
+pub struct RunDirectoryOptions {
     /// The directory of all runs, such as `runs`.
     pub runs_dir: PathBuf,
     /// The run's id; unset, a new one.
@@ -43,28 +43,29 @@ pub struct RunDirectoryPlan {
     pub device: Option<String>,
     /// The command line.
     pub command: Vec<String>,
-    /// Creates a directory also for an evaluation without a training before it, unless a run is resumed.
+    /// Also creates a directory for an evaluation that no training precedes, unless a run is resumed.
     pub for_evaluations: bool,
     /// A test follows the training in the same directory, and the run counts as running until the test has
-    /// ended. If the trainer is dropped before the test begins, the run has failed, and a resume tests it.
+    /// ended. If the trainer is dropped before the test begins, the run counts as failed, and resuming it runs
+    /// the test.
     pub then_test: bool,
 }
 
-impl RunDirectoryPlan {
-    /// A plan for a directory below this one, with the command line of this process.
-    pub fn below(runs_dir: impl Into<PathBuf>) -> RunDirectoryPlan {
+impl RunDirectoryOptions {
+    /// Options for a run directory inside `runs_dir`, with the command line of this process.
+    pub fn in_dir(runs_dir: impl Into<PathBuf>) -> RunDirectoryOptions {
         let command = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned());
-        RunDirectoryPlan {
+        RunDirectoryOptions {
             runs_dir: runs_dir.into(),
             command: command.collect(),
-            ..RunDirectoryPlan::default()
+            ..RunDirectoryOptions::default()
         }
     }
 }
 
 /// A recorder that writes a run directory.
 pub struct RunDirectory {
-    plan: RunDirectoryPlan,
+    options: RunDirectoryOptions,
     id: String,
     /// An existing run is resumed.
     resumes: bool,
@@ -79,42 +80,43 @@ pub struct RunDirectory {
 }
 
 impl RunDirectory {
-    /// A recorder with this plan.
+    /// A recorder with these options.
     #[must_use]
-    pub fn new(mut plan: RunDirectoryPlan) -> RunDirectory {
-        if let Some(directory) = plan.resume.as_ref().map(RunLock::directory) {
-            plan.runs_dir = directory.parent().map(Path::to_owned).unwrap_or_default();
-            plan.id = directory.file_name().map(|name| name.to_string_lossy().into_owned());
+    pub fn new(mut options: RunDirectoryOptions) -> RunDirectory {
+        if let Some(directory) = options.resume.as_ref().map(RunLock::directory) {
+            options.runs_dir = directory.parent().map(Path::to_owned).unwrap_or_default();
+            options.id = directory.file_name().map(|name| name.to_string_lossy().into_owned());
         }
-        let (id, resumes) = (plan.id.clone().unwrap_or_else(new_id), plan.resume.is_some());
-        RunDirectory { plan, id, resumes, waiting: Vec::new(), files: None, lost: 0, write_error: None }
+        let (id, resumes) = (options.id.clone().unwrap_or_else(new_id), options.resume.is_some());
+        RunDirectory { options, id, resumes, waiting: Vec::new(), files: None, lost: 0, write_error: None }
     }
 
     /// Its location, also before it exists.
     #[must_use]
     pub fn location(&self) -> RunLocation {
-        let directory = self.plan.runs_dir.join(&self.id);
+        let directory = self.options.runs_dir.join(&self.id);
         RunLocation { id: self.id.clone(), checkpoints: directory.join("checkpoints"), directory }
     }
 
     /// Creates or reopens the directory.
     fn open(&mut self, start: &RunStart<'_>) -> Result<RunFiles, BoxError> {
-        let lock = self.plan.resume.take();
-        let RunDirectory { plan, id, .. } = self;
-        let is_signed = start.stage == Stage::Fit && !plan.config.is_empty();
-        let unsigned = is_signed.then(|| plan.signer.load_key()).and_then(Result::err);
-        let _lock = lock_runs(&plan.runs_dir);
+        let lock = self.options.resume.take();
+        let RunDirectory { options, id, .. } = self;
+        let is_signed = start.stage == Stage::Fit && !options.config.is_empty();
+        let unsigned = is_signed.then(|| options.signer.load_key()).and_then(Result::err);
+        let _lock = lock_runs(&options.runs_dir);
         let (mut files, resumed) = if let Some(lock) = lock {
-            reopen(plan, lock, start).map(|(files, resumed)| (files, Some(resumed)))?
+            reopen(options, lock, start).map(|(files, resumed)| (files, Some(resumed)))?
         } else {
-            let files = create(plan, id, RunRecord::new(plan, start), start.stage)?;
+            let files = create(options, id, RunRecord::new(options, start), start.stage)?;
             let resumed = start.resumed_from.map(|_| resumption(files.path(), start, None));
             (files, resumed)
         };
         files.start_report.header = Some(RunHeader { resumed, ..RunHeader::from(&files.record) });
         // The run does not need the link or the signature.
         let missing = &mut files.start_report.missing;
-        let unlinked = set_latest(&plan.runs_dir, id).map_err(cannot("link", &plan.runs_dir.join("latest")));
+        let unlinked =
+            set_latest(&options.runs_dir, id).map_err(cannot("link", &options.runs_dir.join("latest")));
         missing.extend(unlinked.err().map(|why| format!("{why}; move it away")));
         let why_unsigned =
             |why| format!("the run is not signed, so that resuming it may need `--trust`: {why}");
@@ -132,19 +134,19 @@ impl RunDirectory {
 }
 
 impl Recorder for RunDirectory {
-    fn admit(&self, resumed_from: Option<&Path>) -> Result<(), BoxError> {
-        self.plan.resume.as_ref().map_or(Ok(()), |lock| admit(lock, resumed_from))
+    fn validate_resume(&self, resumed_from: Option<&Path>) -> Result<(), BoxError> {
+        self.options.resume.as_ref().map_or(Ok(()), |lock| validate_resume(lock, resumed_from))
     }
 
     fn begin(&mut self, start: &RunStart<'_>) -> Result<StartReport, BoxError> {
         let stage = start.stage;
-        let may_test = stage == Stage::Test && self.plan.then_test;
-        let untested = self.plan.resume.as_ref().filter(|_| may_test).map_or(Ok(false), is_untested)?;
-        if let Some(lock) = self.plan.resume.take_if(|_| untested) {
-            self.files = Some(reopen_for_test(&self.plan, lock, start)?);
+        let may_test = stage == Stage::Test && self.options.then_test;
+        let untested = self.options.resume.as_ref().filter(|_| may_test).map_or(Ok(false), is_untested)?;
+        if let Some(lock) = self.options.resume.take_if(|_| untested) {
+            self.files = Some(reopen_for_test(&self.options, lock, start)?);
         }
         if self.files.is_none() {
-            let without_training = stage != Stage::Fit && (self.resumes || !self.plan.for_evaluations);
+            let without_training = stage != Stage::Fit && (self.resumes || !self.options.for_evaluations);
             if without_training || start.run.fast_dev_run {
                 let removed_checkpoints = self.removed_before();
                 return Ok(StartReport { removed_checkpoints, ..StartReport::default() });
@@ -214,7 +216,7 @@ impl Recorder for RunDirectory {
         let flushed = files.lines.flush().and_then(|()| files.lines.sync());
         let is_main = *stage == files.main_stage;
         let directory = files.path().to_owned();
-        files.record.note_end(end, &directory, is_main, self.plan.then_test);
+        files.record.note_end(end, &directory, is_main, self.options.then_test);
         let written = files.write_record();
         pushed?;
         flushed?;
@@ -228,8 +230,8 @@ impl Recorder for RunDirectory {
 
     fn file_positions(&mut self) -> Result<Vec<FilePosition>, BoxError> {
         let Some(files) = &mut self.files else { return Ok(Vec::new()) };
-        // A file holds only whole lines after an error, so its position is right, and a resume from a checkpoint
-        // without positions would keep later lines.
+        // Even after a write error the file ends with a whole line, so its position is correct. The error is
+        // returned later, because a resume from a checkpoint without positions would keep later lines.
         if let Err(error) = files.lines.flush() {
             self.write_error.get_or_insert(error.into());
         }
@@ -237,7 +239,7 @@ impl Recorder for RunDirectory {
     }
 
     fn next_location(&mut self) -> Option<RunLocation> {
-        // A training after an evaluation is a separate run.
+        // Training after an evaluation is a separate run.
         self.files.as_ref()?;
         self.lost = self.lost();
         (self.id, self.files, self.resumes) = (new_id(), None, false);

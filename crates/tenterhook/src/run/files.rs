@@ -12,7 +12,7 @@ use super::jsonl::JsonlWriter;
 use super::lock::RunLock;
 use super::record::RunRecord;
 use super::startup::announce;
-use super::{JournalEntry, JournalEvent, RunDirectoryPlan, StartReport};
+use super::{JournalEntry, JournalEvent, RunDirectoryOptions, StartReport};
 
 /// The files that a resumed run truncates.
 pub(super) const METRICS: &str = "metrics.jsonl";
@@ -97,7 +97,7 @@ impl RunFiles {
         // Without it, a refused process cannot tell which command holds the lock.
         let _ = lock.write_holder(&record.command);
         let start_report =
-            StartReport { missing: lock.take_unlocked().into_iter().collect(), ..StartReport::default() };
+            StartReport { missing: lock.take_lock_error().into_iter().collect(), ..StartReport::default() };
         Ok(RunFiles { record, lines, main_stage, removed: Vec::new(), start_report, lock })
     }
 
@@ -166,12 +166,12 @@ pub(super) fn note_removal(removed: &mut Vec<PathBuf>, directory: &Path, what: &
 
 /// Creates a run directory with its first files, atomically.
 pub(super) fn create(
-    plan: &RunDirectoryPlan,
+    options: &RunDirectoryOptions,
     id: &str,
     record: RunRecord,
     stage: Stage,
 ) -> Result<RunFiles, BoxError> {
-    let runs = &plan.runs_dir;
+    let runs = &options.runs_dir;
     // The error names the directory that the user named, and not a temporary one.
     let not_created = |error: std::io::Error| {
         format!(
@@ -187,7 +187,7 @@ pub(super) fn create(
         // Locked before it appears under its name.
         let mut lock = RunLock::lock(unfinished.clone())?;
         fs::create_dir(unfinished.join("checkpoints")).map_err(cannot("make", &unfinished))?;
-        for (file, text) in [("config.toml", plan.config.as_bytes()), (METRICS, b""), (EVENTS, b"")] {
+        for (file, text) in [("config.toml", options.config.as_bytes()), (METRICS, b""), (EVENTS, b"")] {
             write_durably(&unfinished.join(file), |file| file.write_all(text))
                 .map_err(cannot("write", &path.join(file)))?;
         }

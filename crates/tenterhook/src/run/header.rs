@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::record::RunRecord;
-use super::{Git, Machine, RunDirectoryPlan, RunStart};
+use super::{Git, Machine, RunDirectoryOptions, RunStart};
 
 /// The header of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,7 +94,7 @@ pub struct RunHeaderHook {
 impl RunHeader {
     /// The header of a run without a directory.
     pub(crate) fn new(start: &RunStart<'_>) -> RunHeader {
-        RunHeader::from(&RunRecord::new(&RunDirectoryPlan::below(""), start))
+        RunHeader::from(&RunRecord::new(&RunDirectoryOptions::in_dir(""), start))
     }
 }
 

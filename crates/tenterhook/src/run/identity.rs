@@ -22,7 +22,7 @@ pub struct Identity {
 
 impl Identity {
     /// The program and the processor of this process, without data. The executable is read once per process.
-    pub(crate) fn of_this_process() -> Identity {
+    pub(crate) fn current() -> Identity {
         static PROGRAM: OnceLock<Option<Fingerprint>> = OnceLock::new();
         let read = || std::env::current_exe().ok().and_then(|path| Fingerprint::of_file(&path).ok());
         let program = PROGRAM.get_or_init(read).clone();
@@ -53,11 +53,11 @@ impl Identity {
             differ(&self.processor, &new.processor),
         ) {
             (false, false) => return None,
-            (true, false) => "another program",
-            (false, true) => "another kind of processor",
-            (true, true) => "another program on another kind of processor",
+            (true, false) => "by a different build of this program",
+            (false, true) => "on a different kind of CPU",
+            (true, true) => "by a different build of this program on a different kind of CPU",
         };
-        Some(format!("the checkpoint was written by {what}: results may differ in their last bits"))
+        Some(format!("the checkpoint was written {what}: results may differ in their last bits"))
     }
 }
 
@@ -113,13 +113,13 @@ mod tests {
         assert_eq!(Identity::default().environment_change(&new), None, "it was not written down then");
         let other = identity(&[], "q", "x86_64 avx2");
         let said = old.environment_change(&other).expect("both differ");
-        assert!(said.contains("another program on another kind of processor"), "{said}");
+        assert!(said.contains("a different build of this program on a different kind of CPU"), "{said}");
     }
 
     #[test]
     fn this_process_knows_its_program_and_processor() {
-        let this = Identity::of_this_process();
+        let this = Identity::current();
         assert!(this.program.is_some() && this.processor.starts_with(std::env::consts::ARCH), "{this:?}");
-        assert_eq!(Identity::of_this_process(), this);
+        assert_eq!(Identity::current(), this);
     }
 }

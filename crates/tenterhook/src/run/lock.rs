@@ -51,7 +51,7 @@ impl Holder {
 
     /// The message that the run is in use, and what to do about it.
     #[must_use]
-    pub fn refusal(&self, run: &str) -> String {
+    pub fn in_use_message(&self, run: &str) -> String {
         let is_this = self.pid == std::process::id() && self.host == Machine::current().hostname;
         if is_this {
             return format!(
@@ -59,7 +59,7 @@ impl Holder {
                 self.since
             );
         }
-        format!("run {run} is in use by {self}; wait for it, or end it")
+        format!("run {run} is in use by {self}; wait until it ends, or stop it")
     }
 }
 
@@ -91,8 +91,8 @@ pub(super) fn read_holder(run_dir: &Path) -> io::Result<Option<Holder>> {
     Ok(file.try_lock_shared().is_err().then(|| read(&mut file)))
 }
 
-/// Refuses a run directory that is in use. Removes the lock file of a killed process: if the run is complete, no later
-/// resume would remove it.
+/// Refuses a run directory that is in use. Removes the lock file of a killed process: a completed run is never resumed,
+/// so nothing else would remove the file.
 pub(super) fn check_free(run_dir: &Path) -> Result<(), Holder> {
     if let Some(holder) = holder(run_dir) {
         return Err(holder);
@@ -119,7 +119,7 @@ fn read(file: &mut File) -> Holder {
 /// The lock of a run directory. While it exists, no other process writes there.
 ///
 /// All functions that open, truncate or replace a file of a run take the lock or a reference to it, so nothing of a
-/// run is changed before its lock is held. [`RunDirectoryPlan::resume`](super::RunDirectoryPlan::resume) takes it,
+/// run is changed before its lock is held. [`RunDirectoryOptions::resume`](super::RunDirectoryOptions::resume) takes it,
 /// and [`resume::find`](super::resume::find) returns it.
 #[derive(Debug)]
 pub struct RunLock {
@@ -127,7 +127,7 @@ pub struct RunLock {
     /// `None` if the file system has no locks.
     file: Option<File>,
     /// Why there is no lock, until it is reported.
-    unlocked: Option<String>,
+    lock_error: Option<String>,
     /// The unreadable checkpoints, if the resume skips them.
     unreadable: Option<Vec<PathBuf>>,
 }
@@ -137,7 +137,7 @@ pub struct RunLock {
 #[non_exhaustive]
 pub enum LockError {
     /// Another process, or another trainer of this process, writes to it.
-    #[error("{}", holder.refusal(run))]
+    #[error("{}", holder.in_use_message(run))]
     Held {
         /// The name of the run.
         run: String,
@@ -159,7 +159,7 @@ pub enum LockError {
 
 impl RunLock {
     fn new(directory: PathBuf, file: Option<File>) -> RunLock {
-        RunLock { directory, file, unlocked: None, unreadable: None }
+        RunLock { directory, file, lock_error: None, unreadable: None }
     }
 
     /// Locks the directory of an existing run, to resume it.
@@ -201,9 +201,9 @@ impl RunLock {
                     return Err(LockError::Held { run, holder: Box::new(read(&mut file)) });
                 }
                 Err(TryLockError::Error(error)) => {
-                    let why = format!("{}; let no other process use this run", unwritable(error));
+                    let why = format!("{}; make sure that no other process uses this run", unwritable(error));
                     let mut lock = RunLock::new(directory, None);
-                    lock.unlocked = Some(why);
+                    lock.lock_error = Some(why);
                     return Ok(lock);
                 }
             }
@@ -217,11 +217,12 @@ impl RunLock {
     }
 
     /// Why there is no lock, if the file system has none. Returned once.
-    pub(super) fn take_unlocked(&mut self) -> Option<String> {
-        self.unlocked.take()
+    pub(super) fn take_lock_error(&mut self) -> Option<String> {
+        self.lock_error.take()
     }
 
-    /// Makes the resume skip unreadable checkpoints: these, and those that the run has saved elsewhere.
+    /// Makes the resume skip unreadable checkpoints: the ones in `found`, and unreadable ones that the run saved in other
+    /// directories.
     pub(super) fn skip_unreadable(&mut self, found: Vec<PathBuf>) {
         self.unreadable = Some(found);
     }
@@ -323,13 +324,13 @@ mod tests {
             command: vec![text("tenter"), text("train")],
         };
         assert_eq!(
-            holder.refusal("x"),
+            holder.in_use_message("x"),
             "run x is in use by process 1234 on host `box` since 2026-01-01T00:00:00.000Z (tenter train); wait \
-             for it, or end it"
+             until it ends, or stop it"
         );
         assert_eq!(
-            Holder::default().refusal("x"),
-            "run x is in use by another process; wait for it, or end it"
+            Holder::default().in_use_message("x"),
+            "run x is in use by another process; wait until it ends, or stop it"
         );
     }
 

@@ -30,7 +30,7 @@ use tenterhook_core::{BoxError, Histogram, HookInfo, Outcome, Phase, Progress, R
 pub use tenterhook_files::FilePosition;
 
 pub use costs::{CostOfCalls, CostOfEvent, CostOfHook, EngineReads, HookCosts};
-pub use directory::{RunDirectory, RunDirectoryPlan};
+pub use directory::{RunDirectory, RunDirectoryOptions};
 pub(crate) use files::EVENTS;
 pub use header::{Resumption, RunHeader, RunHeaderHook, command_line, named_versions};
 pub use identity::Identity;
@@ -41,7 +41,7 @@ pub use lock::{Holder, LockError, RunLock, holder};
 pub use machine::{Git, Machine};
 pub use reading::{Run, Runs};
 pub use record::{RunPart, RunRecord, RunStatus};
-pub use sinks::SentByHook;
+pub use sinks::SinkDeliveries;
 
 use crate::journal::Failures;
 use crate::tensors::TensorMap;
@@ -55,7 +55,7 @@ use crate::tensors::TensorMap;
 pub trait Recorder: Send {
     /// Refuses a training from this checkpoint, or from the start of the run, that cannot be recorded. Called before
     /// any hook; must not write.
-    fn admit(&self, _resumed_from: Option<&Path>) -> Result<(), BoxError> {
+    fn validate_resume(&self, _resumed_from: Option<&Path>) -> Result<(), BoxError> {
         Ok(())
     }
 
@@ -190,7 +190,7 @@ pub struct CallEnd<'a> {
     /// The cost of the hooks in this process.
     pub hook_costs: HookCosts,
     /// The deliveries of the hooks' worker threads.
-    pub sinks: Vec<SentByHook>,
+    pub sinks: Vec<SinkDeliveries>,
     /// Seconds since the run began.
     pub time: f64,
 }

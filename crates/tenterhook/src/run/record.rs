@@ -10,7 +10,7 @@ use tenterhook_files::{RelPath, write_durably};
 use super::files::relative_to;
 use super::machine::{Git, Machine, versions};
 use super::ownership::add_signatures;
-use super::{CallEnd, HookCosts, Identity, RunDirectoryPlan, RunStart, SentByHook};
+use super::{CallEnd, HookCosts, Identity, RunDirectoryOptions, RunStart, SinkDeliveries};
 use crate::checkpoint::WEIGHTS;
 use crate::config::hash::{hash_bytes, hash_json};
 use crate::journal::{FailureKind, Failures};
@@ -164,7 +164,7 @@ pub struct RunRecord {
     /// The cost of the hooks; empty until the run ends, and if it was not measured.
     pub hook_costs: HookCosts,
     /// The deliveries of the hooks' worker threads in the last process.
-    pub sinks: Vec<SentByHook>,
+    pub sinks: Vec<SinkDeliveries>,
     /// The command line.
     pub command: Vec<String>,
     /// The state of the source code.
@@ -189,21 +189,21 @@ impl RunRecord {
             || !matches!(self.status, RunStatus::Running | RunStatus::Killed | RunStatus::Unknown)
     }
 
-    pub(super) fn new(plan: &RunDirectoryPlan, start: &RunStart<'_>) -> RunRecord {
+    pub(super) fn new(options: &RunDirectoryOptions, start: &RunStart<'_>) -> RunRecord {
         let RunStart { run, progress, .. } = start;
         let (started, resumed_from) = (now(), start.resumed_from.map(Path::to_owned));
         let part = RunPart {
             started: started.clone(),
             step: progress.step,
             checkpoint: resumed_from.clone(),
-            command: plan.command.clone(),
+            command: options.command.clone(),
         };
         RunRecord {
             format: FORMAT,
             id: run.id.clone(),
             status: RunStatus::Running,
             created: started,
-            task: plan.task.clone(),
+            task: options.task.clone(),
             device: run.device.clone(),
             seed: start.seed,
             parameters: run.parameters,
@@ -214,15 +214,15 @@ impl RunRecord {
             samples: progress.samples,
             tokens: progress.tokens,
             hooks: start.hooks.clone(),
-            command: plan.command.clone(),
+            command: options.command.clone(),
             git: Git::current(),
-            config_hash: match &plan.config_hash {
+            config_hash: match &options.config_hash {
                 Some(hash) => hash.clone(),
                 // A trainer that was set up in code has settings but no file.
-                None if plan.config.is_empty() => hash_json(&run.config),
-                None => hash_bytes(plan.config.as_bytes()),
+                None if options.config.is_empty() => hash_json(&run.config),
+                None => hash_bytes(options.config.as_bytes()),
             },
-            config_signatures: plan.signer.signature(&plan.config).into_iter().collect(),
+            config_signatures: options.signer.signature(&options.config).into_iter().collect(),
             versions: versions(start.engine.as_deref()),
             machine: Machine::current(),
             identity: start.identity.clone(),
@@ -232,12 +232,12 @@ impl RunRecord {
 
     /// The record of a resumed run.
     pub(super) fn resumed(
-        plan: &RunDirectoryPlan,
+        options: &RunDirectoryOptions,
         start: &RunStart<'_>,
         earlier: Option<RunRecord>,
         directory: &Path,
     ) -> RunRecord {
-        let mut record = RunRecord::new(plan, start);
+        let mut record = RunRecord::new(options, start);
         record.resumed_from = record.resumed_from.map(|from| relative_to(directory, &from));
         for part in &mut record.parts {
             part.checkpoint.clone_from(&record.resumed_from);
@@ -289,7 +289,7 @@ impl RunRecord {
             self.hooks.clone_from(&end.hooks);
         } else {
             // Add to what the training recorded, perhaps in another process.
-            SentByHook::add_all(&mut self.sinks, &end.sinks);
+            SinkDeliveries::add_all(&mut self.sinks, &end.sinks);
             self.seconds = Some(self.seconds.map_or(end.time, |seconds| seconds.max(end.time)));
             self.metrics.extend(end.metrics.clone());
             for hook in &mut self.hooks {

@@ -16,12 +16,12 @@ use super::files::{EVENTS, HISTOGRAMS, METRICS, RunFiles, UPDATES, note_removal,
 use super::lock::RunLock;
 use super::reading::{EventLog, ReadError, Run, read_record};
 use super::record::{RunPart, RunRecord, RunStatus};
-use super::{JournalEvent, Resumption, RunDirectoryPlan, RunStart};
+use super::{JournalEvent, Resumption, RunDirectoryOptions, RunStart};
 use crate::checkpoint::{LATEST, is_unreadable};
 
 /// Refuses a resume if the run's files cannot be read or truncated, or if the checkpoint is of another run. Writes
 /// nothing.
-pub(super) fn admit(lock: &RunLock, resumed_from: Option<&Path>) -> Result<(), BoxError> {
+pub(super) fn validate_resume(lock: &RunLock, resumed_from: Option<&Path>) -> Result<(), BoxError> {
     let directory = lock.directory();
     for path in [EVENTS, METRICS, HISTOGRAMS, UPDATES].map(|file| directory.join(file)) {
         match open_no_follow(&path, OpenOptions::new().read(true).write(true)) {
@@ -47,11 +47,11 @@ pub(super) fn admit(lock: &RunLock, resumed_from: Option<&Path>) -> Result<(), B
 
 /// Reopens the directory of a run. The process may be killed at any point of it: the next resume repeats it.
 pub(super) fn reopen(
-    plan: &RunDirectoryPlan,
+    options: &RunDirectoryOptions,
     mut lock: RunLock,
     start: &RunStart<'_>,
 ) -> Result<(RunFiles, Resumption), BoxError> {
-    admit(&lock, start.resumed_from)?;
+    validate_resume(&lock, start.resumed_from)?;
     let path = &lock.directory().to_owned();
     let mut missing = Vec::new();
     let event_log = EventLog::read(&path.join(EVENTS))?;
@@ -83,11 +83,11 @@ pub(super) fn reopen(
     let unreadable_checkpoints = unreadable_checkpoints(&mut lock, &event_log);
     let earlier_part_ended = earlier.as_ref().is_some_and(RunRecord::training_ended);
     let parts = earlier.as_ref().map_or(0, |earlier| earlier.parts.len());
-    let record = RunRecord::resumed(plan, start, earlier, path);
+    let record = RunRecord::resumed(options, start, earlier, path);
     // The record, with the signatures of both configurations, comes before the configuration, so the
     // configuration is signed even if the process is killed in between.
     record.write(&record_path).map_err(cannot("write", &record_path))?;
-    replace_config(&lock, &plan.config, parts.max(1))?;
+    replace_config(&lock, &options.config, parts.max(1))?;
     let mut files = RunFiles::open(lock, record, start.stage)?;
     files.removed = removed_checkpoints(files.path(), &event_log);
     files.start_report.missing.extend(missing);
@@ -103,7 +103,7 @@ pub(super) fn is_untested(lock: &RunLock) -> Result<bool, ReadError> {
 
 /// Reopens the directory of a run only for its test, which was interrupted.
 pub(super) fn reopen_for_test(
-    plan: &RunDirectoryPlan,
+    options: &RunDirectoryOptions,
     lock: RunLock,
     start: &RunStart<'_>,
 ) -> Result<RunFiles, BoxError> {
@@ -119,7 +119,7 @@ pub(super) fn reopen_for_test(
     }
     truncate_test(&lock).map_err(cannot("cut", &lock.directory().join(METRICS)))?;
     record.status = RunStatus::Running;
-    let parts = RunRecord::new(plan, start).parts;
+    let parts = RunRecord::new(options, start).parts;
     record.parts.extend(parts.into_iter().map(|part| RunPart { step: record.steps, ..part }));
     let files = RunFiles::open(lock, record, Stage::Fit)?;
     files.write_record()?;

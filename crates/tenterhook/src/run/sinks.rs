@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 use tenterhook_core::DeliveryStats;
 
-/// The deliveries of a hook's worker thread.
+/// What a sink, a hook with a worker thread, has delivered.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
-pub struct SentByHook {
+pub struct SinkDeliveries {
     /// The hook's name.
     pub hook: String,
     /// The number of items that the hook sent.
@@ -26,30 +26,30 @@ pub struct SentByHook {
     pub flushed_s: f64,
 }
 
-impl SentByHook {
-    pub(crate) fn new(hook: String, of: DeliveryStats) -> SentByHook {
-        let DeliveryStats { sent, delivered, failed, dropped, lost, waited, flushed } = of;
+impl SinkDeliveries {
+    pub(crate) fn new(hook: String, stats: DeliveryStats) -> SinkDeliveries {
+        let DeliveryStats { sent, delivered, failed, dropped, lost, waited, flushed } = stats;
         let (waited_s, flushed_s) = (waited.as_secs_f64(), flushed.as_secs_f64());
-        SentByHook { hook, sent, delivered, failed, dropped, lost, waited_s, flushed_s }
+        SinkDeliveries { hook, sent, delivered, failed, dropped, lost, waited_s, flushed_s }
     }
 
     /// Adds the deliveries of a later call.
-    pub fn add_all(all: &mut Vec<SentByHook>, later: &[SentByHook]) {
-        for of in later {
-            match all.iter_mut().find(|known| known.hook == of.hook) {
-                Some(known) => known.add(of),
-                None => all.push(of.clone()),
+    pub fn add_all(all: &mut Vec<SinkDeliveries>, later: &[SinkDeliveries]) {
+        for sink in later {
+            match all.iter_mut().find(|known| known.hook == sink.hook) {
+                Some(known) => known.add(sink),
+                None => all.push(sink.clone()),
             }
         }
     }
 
-    fn add(&mut self, of: &SentByHook) {
-        self.sent += of.sent;
-        self.delivered += of.delivered;
-        self.failed += of.failed;
-        self.dropped += of.dropped;
-        self.lost += of.lost;
-        self.waited_s += of.waited_s;
-        self.flushed_s += of.flushed_s;
+    fn add(&mut self, other: &SinkDeliveries) {
+        self.sent += other.sent;
+        self.delivered += other.delivered;
+        self.failed += other.failed;
+        self.dropped += other.dropped;
+        self.lost += other.lost;
+        self.waited_s += other.waited_s;
+        self.flushed_s += other.flushed_s;
     }
 }

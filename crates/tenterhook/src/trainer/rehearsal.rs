@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{BatchClock, Trainer};
 use crate::journal::{Readers, Recording};
-use crate::run::{Interrupt, RunDirectory, RunDirectoryPlan};
+use crate::run::{Interrupt, RunDirectory, RunDirectoryOptions};
 
 impl Trainer {
     /// Makes the next call a rehearsal: hooks write below this directory, notices are dropped, received
@@ -23,10 +23,10 @@ impl Trainer {
         }
         self.journal.readers = Readers::one(|_| {});
         self.shared.run.rehearsal = true;
-        let kept = RunDirectory::new(RunDirectoryPlan {
+        let kept = RunDirectory::new(RunDirectoryOptions {
             runs_dir: directory.to_path_buf(),
             device: Some(self.shared.run.device.clone()),
-            ..RunDirectoryPlan::default()
+            ..RunDirectoryOptions::default()
         });
         kept.location().set_in(&mut self.shared.run);
         self.journal.recording = Some(Recording::new(Box::new(kept)));

@@ -7,7 +7,7 @@ use tenterhook_core::Clock;
 use super::Trainer;
 use crate::config::ChangeRules;
 use crate::journal::{Readers, Recording, RunNotice};
-use crate::run::{Interrupt, Recorder, RunDirectory, RunDirectoryPlan};
+use crate::run::{Interrupt, Recorder, RunDirectory, RunDirectoryOptions};
 use crate::strategy::Strategy;
 
 impl Trainer {
@@ -75,11 +75,11 @@ impl Trainer {
     /// Writes a run directory. It is created right before `on_train_start`; later evaluations write to it,
     /// too. Checkpoints are put below it.
     #[must_use]
-    pub fn with_run_directory(mut self, plan: RunDirectoryPlan) -> Trainer {
-        if let Some(device) = &plan.device {
+    pub fn with_run_directory(mut self, options: RunDirectoryOptions) -> Trainer {
+        if let Some(device) = &options.device {
             self.shared.run.device.clone_from(device);
         }
-        let directory = RunDirectory::new(plan);
+        let directory = RunDirectory::new(options);
         directory.location().set_in(&mut self.shared.run);
         self.with_recorder(directory)
     }

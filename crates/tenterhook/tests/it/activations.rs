@@ -31,7 +31,7 @@ fn in_memory(stages: &[ActivationStage]) -> ActivationStoreOptions {
     ActivationStoreOptions {
         to: ActivationTarget::Memory,
         stages: stages.into(),
-        ..ActivationStoreOptions::of(["**"])
+        ..ActivationStoreOptions::new(["**"])
     }
 }
 
@@ -163,7 +163,7 @@ fn train_with_files(root: &Path, max_bytes: u64) -> (Trainer, Toy, Report) {
     let options = ActivationStoreOptions {
         max_bytes: ByteSize(max_bytes),
         stages: vec![ActivationStage::Train, ActivationStage::Validate],
-        ..ActivationStoreOptions::of(["**"])
+        ..ActivationStoreOptions::new(["**"])
     };
     add_store(&mut trainer, options);
     let mut toy = Toy::default();

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tenterhook::hooks::{BEST, Checkpoint, CheckpointOptions};
-use tenterhook::run::{RunDirectoryPlan, RunLock};
+use tenterhook::run::{RunDirectoryOptions, RunLock};
 use tenterhook::toy::Toy;
 use tenterhook::{Registration, Trainer, closure};
 
@@ -19,7 +19,7 @@ fn listening(mut trainer: Trainer, options: CheckpointOptions) -> (Trainer, Shar
     let seen = SharedVec::new();
     let told = seen.clone();
     let listen = closure::on_checkpoint_saved("told", move |cx| {
-        told.push((cx.saved_step, cx.saved_epoch, cx.saved_metrics.get("val/loss").copied(), cx.again));
+        told.push((cx.saved_step, cx.saved_epoch, cx.saved_metrics.get("val/loss").copied(), cx.redelivered));
     });
     trainer.add_hook(listen).unwrap();
     (trainer, seen)
@@ -91,7 +91,7 @@ fn resumed(root: &Path) -> Vec<Told> {
     let directory = latest(root);
     let id = Some(directory.file_name().unwrap().to_string_lossy().into_owned());
     let resume = Some(RunLock::acquire(&directory).unwrap());
-    let plan = RunDirectoryPlan { id, resume, ..plan(root) };
+    let plan = RunDirectoryOptions { id, resume, ..plan(root) };
     let trainer = trainer(epochs(3)).with_run_directory(plan).restoring(directory.join("checkpoints/latest"));
     let (mut trainer, seen) = listening(trainer.accepting_changes(), CheckpointOptions::default());
     trainer.fit(&mut Toy::default(), &mut data(2, 0)).unwrap();

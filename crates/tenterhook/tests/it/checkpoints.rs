@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tenterhook::checkpoint::read;
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, Mode, SaveLast};
-use tenterhook::run::RunDirectoryPlan;
+use tenterhook::run::RunDirectoryOptions;
 use tenterhook::settings::FastDevRun;
 use tenterhook::toy::Toy;
 use tenterhook::{Decision, Registration, Request, SaveRequest, Settings, Trainer, closure};
@@ -225,7 +225,7 @@ fn a_dry_run_saves_nothing() {
     };
     saving(root.path(), settings, options).fit(&mut Toy::default(), &mut data(2, 1)).unwrap();
     assert!(listed(root.path()).is_empty());
-    let plan = RunDirectoryPlan::below(root.path().join("runs"));
+    let plan = RunDirectoryOptions::in_dir(root.path().join("runs"));
     let settings = Settings { fast_dev_run: FastDevRun(1), ..Settings::default() };
     trainer(settings).with_run_directory(plan).fit(&mut Toy::default(), &mut data(2, 1)).unwrap();
     assert!(listed(root.path()).is_empty());

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tenterhook::config::Sources;
 use tenterhook::registry::Registry;
-use tenterhook::run::RunDirectoryPlan;
+use tenterhook::run::RunDirectoryOptions;
 use tenterhook::run::ownership::Signer;
 use tenterhook::task::AnyTask;
 use tenterhook::toy::{Toy, ToyTask};
@@ -137,10 +137,10 @@ fn train(root: &Path, text: &str) -> Ran {
     let resolved = Sources::file(&file).resolve(&tasks, &registry).unwrap();
     let told = SharedVec::new();
     let tell = told.clone();
-    let plan = RunDirectoryPlan {
+    let plan = RunDirectoryOptions {
         config: resolved.to_toml(),
         signer: Signer::None,
-        ..RunDirectoryPlan::below(root.join("runs"))
+        ..RunDirectoryOptions::in_dir(root.join("runs"))
     };
     let trainer = resolved.bare_trainer(&registry).unwrap();
     let mut trainer = trainer

@@ -49,7 +49,7 @@ fn a_missing_optional_metric_is_reported_once() {
     assert_eq!(
         said.iter().map(ToString::to_string).collect::<Vec<_>>(),
         [
-            "early_stopping: warning: metric `val/accuracy` was not logged; there are: `score`, `train/loss`; it is not checked"
+            "early_stopping: warning: metric `val/accuracy` was not logged; logged metrics: `score`, `train/loss`; it is not checked"
         ]
     );
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tenterhook::registry::Registry;
-use tenterhook::run::{RunDirectoryPlan, RunLock};
+use tenterhook::run::{RunDirectoryOptions, RunLock};
 use tenterhook::toy::Toy;
 use tenterhook::{Report, RunNotice, Settings, Trainer, closure};
 
@@ -24,7 +24,7 @@ fn trained(root: &Path, hooks: &[(&str, Value)]) -> (Vec<u32>, Report) {
     (bits(&toy), report)
 }
 
-fn trainer(plan: RunDirectoryPlan, hooks: &[(&str, Value)]) -> Trainer {
+fn trainer(plan: RunDirectoryOptions, hooks: &[(&str, Value)]) -> Trainer {
     let settings = Settings { log_every_n_steps: 1, num_sanity_val_steps: 1, seed: 3, ..epochs(3) };
     let mut trainer = crate::lab::trainer(settings).with_run_directory(plan);
     // Metrics that are first logged late, and NaN values.
@@ -150,7 +150,7 @@ fn a_resumed_run_restores_what_its_sinks_have_lost() {
             _ => {}
         }
         let resume = Some(RunLock::acquire(directory.clone()).unwrap());
-        let plan = RunDirectoryPlan { resume, ..plan(root.path()) };
+        let plan = RunDirectoryOptions { resume, ..plan(root.path()) };
         let said = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&said);
         let mut trainer = trainer(plan, &hooks).restoring(directory.join("checkpoints/epoch=1-step=5"));

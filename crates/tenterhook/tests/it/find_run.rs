@@ -11,7 +11,7 @@ use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::registry::Registry;
 use tenterhook::run::ownership::Signer;
 use tenterhook::run::resume::{ResumeConfig, ResumeTarget, find as find_or_skip};
-use tenterhook::run::{RunDirectoryPlan, RunLock, Runs, holder};
+use tenterhook::run::{RunDirectoryOptions, RunLock, Runs, holder};
 use tenterhook::task::AnyTask;
 use tenterhook::toy::{Toy, ToyData, ToyTask};
 use tenterhook::{Decision, Registration, Settings, Trainer, closure};
@@ -38,10 +38,10 @@ fn resolved(root: &Path, sets: &[&str]) -> Config {
 /// A trainer of this configuration that saves at every step.
 fn trainer(root: &Path, sets: &[&str]) -> Trainer {
     let resolved = resolved(root, sets);
-    let plan = RunDirectoryPlan {
+    let plan = RunDirectoryOptions {
         config: resolved.to_toml(),
         signer: Signer::None,
-        ..RunDirectoryPlan::below(root.join("runs"))
+        ..RunDirectoryOptions::in_dir(root.join("runs"))
     };
     let mut trainer = resolved.bare_trainer(&Registry::default()).unwrap().with_notices(|_| {});
     let options = CheckpointOptions {
@@ -174,11 +174,11 @@ fn a_skipped_checkpoint_is_set_aside_so_that_the_resumed_run_can_save_under_its_
     assert_eq!(found.checkpoint, Some(checkpoints.join("epoch=0-step=1")));
     assert!(newest.is_dir(), "nothing changes before the resume is accepted");
     let resolved = resolved(root.path(), &[]);
-    let plan = RunDirectoryPlan {
+    let plan = RunDirectoryOptions {
         config: resolved.to_toml(),
         signer: Signer::None,
         resume: found.lock,
-        ..RunDirectoryPlan::below(root.path().join("runs"))
+        ..RunDirectoryOptions::in_dir(root.path().join("runs"))
     };
     let notices = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&notices);
@@ -211,11 +211,11 @@ fn a_damaged_checkpoint_without_a_manifest_is_set_aside_when_its_name_is_needed(
     fs::write(needed.join("manifest.json"), "{").unwrap();
     let found = auto(root.path(), &[]);
     assert_eq!(found.checkpoint, Some(checkpoints.join("epoch=0-step=1")));
-    let plan = RunDirectoryPlan {
+    let plan = RunDirectoryOptions {
         config: resolved(root.path(), &[]).to_toml(),
         signer: Signer::None,
         resume: found.lock,
-        ..RunDirectoryPlan::below(root.path().join("runs"))
+        ..RunDirectoryOptions::in_dir(root.path().join("runs"))
     };
     let notices = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&notices);
@@ -248,7 +248,7 @@ fn a_skipped_checkpoint_is_set_aside_in_every_directory_in_which_the_run_keeps_s
     let (root, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let elsewhere = elsewhere.path();
     let keeping = |resume: Option<RunLock>| {
-        let plan = RunDirectoryPlan { resume, ..RunDirectoryPlan::below(root.path().join("runs")) };
+        let plan = RunDirectoryOptions { resume, ..RunDirectoryOptions::in_dir(root.path().join("runs")) };
         let mut trainer = crate::lab::trainer(crate::lab::epochs(1)).with_run_directory(plan);
         for (name, dirpath) in [("near", None), ("far", Some(elsewhere.to_owned()))] {
             let (every_n_train_steps, save_top_k) = (Some(1), Some(-1));
@@ -361,7 +361,7 @@ fn a_found_run_is_locked_and_a_second_resume_is_refused() {
     let error = RunLock::acquire(&run).unwrap_err().to_string();
     assert!(error.contains("is in use by"), "{error}");
     assert_eq!(contents(&run), before);
-    let plan = RunDirectoryPlan { resume: first.lock, ..RunDirectoryPlan::default() };
+    let plan = RunDirectoryOptions { resume: first.lock, ..RunDirectoryOptions::default() };
     let trainer = Trainer::new(Settings::default()).unwrap().with_run_directory(plan);
     assert_eq!(trainer.run_info().directory.as_ref(), Some(&run));
     assert!(find(&runs, "auto", None).is_err(), "the trainer holds it");
@@ -388,10 +388,10 @@ fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 fn an_evaluation_cannot_be_resumed() {
     let root = tempfile::tempdir().unwrap();
     let resolved = resolved(root.path(), &[]);
-    let plan = RunDirectoryPlan {
+    let plan = RunDirectoryOptions {
         config: resolved.to_toml(),
         for_evaluations: true,
-        ..RunDirectoryPlan::below(root.path().join("runs"))
+        ..RunDirectoryOptions::in_dir(root.path().join("runs"))
     };
     let mut trainer =
         resolved.bare_trainer(&Registry::default()).unwrap().with_notices(|_| {}).with_run_directory(plan);

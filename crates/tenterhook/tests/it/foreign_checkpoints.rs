@@ -11,7 +11,7 @@ use tenterhook::hooks::{
     TensorBoardOptions,
 };
 use tenterhook::registry::Registry;
-use tenterhook::run::{RunDirectoryPlan, RunLock};
+use tenterhook::run::{RunDirectoryOptions, RunLock};
 use tenterhook::toy::Toy;
 use tenterhook::{FromOptions, RunNotice, Trainer};
 
@@ -192,7 +192,7 @@ fn checkpoints_are_refused_in_a_directory_of_a_hooks_files() {
 fn recorded(root: &Path, to: i64, resume: bool) -> Trainer {
     let id = "the-run";
     let resume = resume.then(|| RunLock::acquire(root.join("runs").join(id)).unwrap());
-    let plan = RunDirectoryPlan { id: Some(id.into()), resume, ..plan(root) };
+    let plan = RunDirectoryOptions { id: Some(id.into()), resume, ..plan(root) };
     let mut trainer = trainer(epochs(to)).with_run_directory(plan);
     let options = CheckpointOptions { save_top_k: Some(-1), ..CheckpointOptions::default() };
     trainer.add_hook(Checkpoint::new(options).unwrap()).unwrap();

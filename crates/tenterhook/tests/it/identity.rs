@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use tenterhook::data::{Batches, DataLoaders, Dataset, Fingerprint, Sample};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
-use tenterhook::run::RunDirectoryPlan;
+use tenterhook::run::RunDirectoryOptions;
 use tenterhook::toy::{Toy, ToyBatch};
 use tenterhook::{BoxError, RunError, RunNotice, Trainer};
 
@@ -50,7 +50,8 @@ pub fn data(train: Option<&'static str>, validate: Option<&'static str>) -> Data
 }
 
 fn saving(root: &Path, limit: i64) -> Trainer {
-    let mut trainer = trainer(epochs(limit)).with_run_directory(RunDirectoryPlan::below(root.join("runs")));
+    let mut trainer =
+        trainer(epochs(limit)).with_run_directory(RunDirectoryOptions::in_dir(root.join("runs")));
     trainer.add_hook(Checkpoint::new(CheckpointOptions::default()).unwrap()).unwrap();
     trainer
 }
@@ -133,7 +134,7 @@ fn another_program_or_processor_is_a_notice_and_not_refused() {
     trainer.fit(&mut Toy::default(), &mut data(Some("one"), None)).unwrap();
     let said = said.lock().unwrap().join("\n");
     assert!(
-        said.contains("the checkpoint was written by another kind of processor: results may differ"),
+        said.contains("the checkpoint was written on a different kind of CPU: results may differ"),
         "{said}"
     );
 }

@@ -179,7 +179,7 @@ fn in_stages_and_steps_that_no_hook_looks_at_not_even_a_name_is_built() {
     };
     let store = |every_n_batches, max_batches| {
         let to = ActivationTarget::Memory;
-        let of = ActivationStoreOptions::of(["**"]);
+        let of = ActivationStoreOptions::new(["**"]);
         ActivationStore::new(ActivationStoreOptions { every_n_batches, max_batches, to, ..of }).unwrap()
     };
     let (train, validate) = (ActivationStage::Train, ActivationStage::Validate);

@@ -8,7 +8,7 @@ use tenterhook::{OwnLoop, RunNotice};
 
 fn step(hooks: &OwnLoop, loss: f64) -> Result<tenterhook::Verdict, tenterhook::Failure> {
     let (loss, norm) = (Scalar::new(&loss), Scalar::new(&f64::NAN));
-    hooks.emit(|now| StepEnd::new(now, loss, norm, 0.1, 0.1))
+    hooks.emit(|run_cx| StepEnd::new(run_cx, loss, norm, 0.1, 0.1))
 }
 
 #[test]

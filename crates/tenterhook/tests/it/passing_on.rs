@@ -28,7 +28,7 @@ struct Lines(Arc<Mutex<Vec<Line>>>);
 #[hook]
 impl Observer for Lines {
     fn on_log(&mut self, cx: &Log) -> HookResult {
-        let line = (cx.step, cx.epoch, cx.of, cx.epoch_end, cx.metrics.clone());
+        let line = (cx.step, cx.epoch, cx.logged_in, cx.epoch_end, cx.metrics.clone());
         self.0.lock().unwrap().push(line);
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use tenterhook::data::DataLoaders;
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, Jsonl, JsonlOptions};
-use tenterhook::run::{RunDirectoryPlan, RunLock};
+use tenterhook::run::{RunDirectoryOptions, RunLock};
 use tenterhook::toy::{Toy, ToyBatch};
 use tenterhook::{FromOptions, RunError, RunNotice, Trainer};
 
@@ -41,7 +41,7 @@ fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 fn recorded(root: &Path, config: Value, call_log: &CallLog, resume: bool) -> Trainer {
     let id = "the-run";
     let resume = resume.then(|| RunLock::acquire(root.join("runs").join(id)).unwrap());
-    let plan = RunDirectoryPlan { id: Some(id.into()), resume, ..plan(root) };
+    let plan = RunDirectoryOptions { id: Some(id.into()), resume, ..plan(root) };
     let mut trainer = trainer(epochs(2)).with_config(config).with_run_directory(plan);
     trainer.add_hook(Recorder::new("all", call_log)).unwrap();
     trainer.add_hook(Jsonl::from_options(JsonlOptions::default()).unwrap()).unwrap();
@@ -120,7 +120,7 @@ fn a_refused_resume_calls_no_hook_and_reports_no_change_and_writes_nothing() {
     fs::write(from.join("manifest.json"), manifest).unwrap();
     resumed(config(2, 0), &CallLog::default(), None, known()).unwrap();
     let said = said.lock().unwrap().join("\n");
-    assert!(said.contains("resumes with other settings: trainer.max_epochs: 1 -> 2"), "{said}");
+    assert!(said.contains("resumed with changed settings: trainer.max_epochs: 1 -> 2"), "{said}");
 }
 
 #[test]

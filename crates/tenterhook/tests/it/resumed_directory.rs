@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tenterhook::run::{
     CallEnd, FilePosition, HookCosts, Identity, JournalEntry, JournalEvent, MetricsLine, Recorder, Run,
-    RunDirectory, RunDirectoryPlan, RunLock, RunStart, RunStatus, StartReport, holder,
+    RunDirectory, RunDirectoryOptions, RunLock, RunStart, RunStatus, StartReport, holder,
 };
 use tenterhook::toy::Toy;
 use tenterhook::{Failures, Outcome, Phase, Progress, RunInfo, Settings, Stage};
@@ -18,9 +18,9 @@ use crate::run_directory::{latest, plan, recorded, run_json};
 
 const ID: &str = "the-run";
 
-fn planned(root: &Path, resume: bool) -> RunDirectoryPlan {
+fn planned(root: &Path, resume: bool) -> RunDirectoryOptions {
     let resume = resume.then(|| RunLock::acquire(directory(root)).unwrap());
-    RunDirectoryPlan { id: Some(ID.into()), resume, ..plan(root) }
+    RunDirectoryOptions { id: Some(ID.into()), resume, ..plan(root) }
 }
 
 fn directory(root: &Path) -> PathBuf {
@@ -133,7 +133,7 @@ fn a_run_with_a_test_is_running_until_the_test_has_ended() {
     ];
     for (tested, status, untested) in cases {
         let root = tempfile::tempdir().unwrap();
-        let plan = RunDirectoryPlan { then_test: true, ..planned(root.path(), false) };
+        let plan = RunDirectoryOptions { then_test: true, ..planned(root.path(), false) };
         let mut recorder = RunDirectory::new(plan);
         begin(&mut recorder, 0, None, &[]).unwrap();
         end_of(Stage::Fit, &mut recorder, &stopped, 1.0);
@@ -153,7 +153,7 @@ fn a_run_with_a_test_is_running_until_the_test_has_ended() {
 #[test]
 fn an_interrupted_training_ends_a_run_without_its_test() {
     let root = tempfile::tempdir().unwrap();
-    let plan = RunDirectoryPlan { then_test: true, ..planned(root.path(), false) };
+    let plan = RunDirectoryOptions { then_test: true, ..planned(root.path(), false) };
     let mut recorder = RunDirectory::new(plan);
     begin(&mut recorder, 0, None, &[]).unwrap();
     end(&mut recorder, &Outcome::Interrupted { signal: "SIGTERM".into() }, 1.0);
@@ -246,7 +246,7 @@ fn run_json_keeps_its_beginning_and_lists_its_parts() {
     fs::write(path.join("weights.safetensors"), "of an earlier end").unwrap();
     std::os::unix::fs::symlink("elsewhere", root.path().join("runs/.latest-the-run")).unwrap();
     fs::remove_file(root.path().join("runs/latest")).unwrap();
-    let plan = RunDirectoryPlan { config: "task = \"more\"\n".into(), ..planned(root.path(), true) };
+    let plan = RunDirectoryOptions { config: "task = \"more\"\n".into(), ..planned(root.path(), true) };
     let mut recorder = RunDirectory::new(plan);
     begin(&mut recorder, 2, Some(&checkpoint), &file_positions).unwrap();
     let again = run_json(&path);
@@ -397,7 +397,7 @@ fn a_resumed_trainer_keeps_its_directory_and_a_second_training_gets_a_new_one() 
 fn an_evaluation_alone_leaves_a_run_to_be_resumed_as_it_is() {
     let root = tempfile::tempdir().unwrap();
     killed(root.path());
-    let plan = RunDirectoryPlan { for_evaluations: true, ..planned(root.path(), true) };
+    let plan = RunDirectoryOptions { for_evaluations: true, ..planned(root.path(), true) };
     let mut trainer = trainer(epochs(1)).with_run_directory(plan);
     trainer.validate(&mut Toy::default(), &mut data(1, 1)).unwrap();
     assert_eq!(steps(root.path()), [1, 2, 3, 4]);

@@ -5,19 +5,19 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
 use tenterhook::run::ownership::{Signer, confirm};
-use tenterhook::run::{CallEnd, JournalEntry, MetricsLine, Recorder, RunDirectoryPlan};
+use tenterhook::run::{CallEnd, JournalEntry, MetricsLine, Recorder, RunDirectoryOptions};
 use tenterhook::toy::Toy;
 use tenterhook::{BoxError, Decision, Outcome, RunError, RunNotice, Settings, TensorMap, Trainer, closure};
 
 use crate::lab::{bits, data, epochs, trainer};
 
-pub fn plan(root: &Path) -> RunDirectoryPlan {
-    RunDirectoryPlan {
+pub fn plan(root: &Path) -> RunDirectoryOptions {
+    RunDirectoryOptions {
         config: "task = \"toy\"\n".into(),
         task: Some("toy".into()),
         device: Some("cpu:7".into()),
         signer: Signer::None,
-        ..RunDirectoryPlan::below(root.join("runs"))
+        ..RunDirectoryOptions::in_dir(root.join("runs"))
     }
 }
 
@@ -122,7 +122,7 @@ fn run_json_says_what_the_run_was_and_how_it_ended() {
 #[test]
 fn the_hash_of_a_configuration_is_that_of_the_plan() {
     let root = tempfile::tempdir().unwrap();
-    let plan = RunDirectoryPlan { config_hash: Some("blake3:00ff".into()), ..plan(root.path()) };
+    let plan = RunDirectoryOptions { config_hash: Some("blake3:00ff".into()), ..plan(root.path()) };
     let mut trainer = trainer(epochs(1)).with_run_directory(plan);
     trainer.fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
     assert_eq!(run_json(&latest(root.path()))["config_hash"], "blake3:00ff");
@@ -132,7 +132,7 @@ fn the_hash_of_a_configuration_is_that_of_the_plan() {
 fn without_a_configuration_the_settings_are_hashed() {
     let root = tempfile::tempdir().unwrap();
     let hash = |settings: Settings| {
-        let plan = RunDirectoryPlan::below(root.path().join("runs"));
+        let plan = RunDirectoryOptions::in_dir(root.path().join("runs"));
         trainer(settings).with_run_directory(plan).fit(&mut Toy::default(), &mut data(1, 0)).unwrap();
         run_json(&latest(root.path()))["config_hash"].as_str().unwrap().to_owned()
     };
@@ -200,7 +200,7 @@ fn nothing_is_created_before_all_checks() {
 #[test]
 fn an_evaluation_has_a_directory_if_configured() {
     let root = tempfile::tempdir().unwrap();
-    let plan = RunDirectoryPlan { for_evaluations: true, ..plan(root.path()) };
+    let plan = RunDirectoryOptions { for_evaluations: true, ..plan(root.path()) };
     let mut trainer = trainer(epochs(1)).with_run_directory(plan);
     trainer.test(&mut Toy::default(), &mut tenterhook::toy::ToyData::default()).unwrap();
     let tested = latest(root.path());
@@ -352,7 +352,7 @@ fn a_trainer_of_a_configuration_keeps_its_signed_run_below_runs_dir() {
     (dry.trainer.fast_dev_run, dry.runs_dir) = (tenterhook::settings::FastDevRun(1), root.join("none"));
     dry.trainer(&registry).unwrap().fit(&mut Toy::default(), &mut data(1, 1)).unwrap();
     assert!(!root.join("none").exists());
-    let evaluation = RunDirectoryPlan { for_evaluations: true, ..config.run_directory() };
+    let evaluation = RunDirectoryOptions { for_evaluations: true, ..config.run_directory() };
     let mut tested = config.bare_trainer(&registry).unwrap().with_run_directory(evaluation);
     tested.test(&mut Toy::default(), &mut data(1, 1)).unwrap();
     assert!(!key.exists(), "dry runs and evaluations need no key");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tenterhook::checkpoint::{OnUnreadable, list, newest_whole};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
-use tenterhook::run::{RunDirectoryPlan, RunLock};
+use tenterhook::run::{RunDirectoryOptions, RunLock};
 use tenterhook::settings::OnSaveError;
 use tenterhook::toy::Toy;
 use tenterhook::{Decision, Report, Request, RunError, RunNotice, SaveRequest, Settings, Trainer, closure};
@@ -130,7 +130,7 @@ fn the_first_of_several_failed_saves_ends_the_run_and_the_others_are_listed() {
 
 fn run(root: &Path, resume: bool) -> Trainer {
     let resume = resume.then(|| RunLock::acquire(root.join("runs/the-run")).unwrap());
-    let directory = RunDirectoryPlan { id: Some("the-run".into()), resume, ..plan(root) };
+    let directory = RunDirectoryOptions { id: Some("the-run".into()), resume, ..plan(root) };
     let mut trainer = trainer(epochs(3)).with_run_directory(directory);
     trainer
         .add_hook(saving(CheckpointOptions { save_on_exception: true, ..CheckpointOptions::default() }))

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
-use tenterhook::run::{RunDirectoryPlan, RunLock};
+use tenterhook::run::{RunDirectoryOptions, RunLock};
 use tenterhook::toy::Toy;
 use tenterhook::{HookResult, Observer, Policy, Registration, StepEnd, Trainer, closure, hook};
 
@@ -27,7 +27,7 @@ impl Observer for Score {
 
 /// A trainer for twelve steps with these scores. One hook keeps the weights of the best two steps, another
 /// saves a full checkpoint at every step.
-fn saving(plan: RunDirectoryPlan, scores: [f64; 12], dies: &Arc<AtomicBool>) -> Trainer {
+fn saving(plan: RunDirectoryOptions, scores: [f64; 12], dies: &Arc<AtomicBool>) -> Trainer {
     let mut trainer = trainer(epochs(1)).with_run_directory(plan);
     trainer.add_hook(Score(scores)).unwrap();
     let dies = Arc::clone(dies);
@@ -108,7 +108,7 @@ fn the_state_of_a_resumed_run_does_not_depend_on_what_it_recorded_before_it_was_
             copy(&killed, &resumed);
             std::fs::write(resumed.join("events.jsonl"), lines[..recorded].concat()).unwrap();
             let resume = Some(RunLock::acquire(resumed.clone()).unwrap());
-            let plan = RunDirectoryPlan { resume, ..plan(other.path()) };
+            let plan = RunDirectoryOptions { resume, ..plan(other.path()) };
             let mut trainer = saving(plan, scores, &Arc::default());
             trainer = trainer.restoring(resumed.join("checkpoints/full-step=4"));
             trainer.fit(&mut Toy::default(), &mut data(12, 0)).unwrap();

@@ -17,7 +17,7 @@ use crate::app::App;
 use crate::arguments::Points;
 use crate::error::{CommandError, FAILED, message_of};
 use crate::format::{Side, plural, table};
-use recorder::{PHASES, Point, PointRecorder, Shapes, word};
+use recorder::{PHASES, Point, PointRecorder, ShapeRange, phase_name};
 
 /// Maximum number of names in an error.
 const MAX_NAMES: usize = 12;
@@ -39,7 +39,7 @@ pub(crate) fn run(app: &App, arguments: &Points) -> CommandResult {
             Ok(()) if !recorder.had_point(phase) => "no points".to_owned(),
             Ok(()) => continue,
         };
-        print_stderr(format_args!("{}: {problem}", word(phase)));
+        print_stderr(format_args!("{}: {problem}", phase_name(phase)));
     }
     let all = recorder.points();
     if all.is_empty() && has_failed {
@@ -114,7 +114,7 @@ fn to_text<'h>(points: &[&Point], hooks_of: impl Fn(&Point) -> Vec<&'h str>) -> 
     for point in points {
         for (row, (shapes, phases)) in point.shapes().into_iter().enumerate() {
             let only_first_row = |text: String| if row == 0 { text } else { String::new() };
-            let phases: Vec<_> = phases.into_iter().map(word).collect();
+            let phases: Vec<_> = phases.into_iter().map(phase_name).collect();
             rows.push(vec![
                 only_first_row(point.name.clone()),
                 shapes.to_string(),
@@ -133,8 +133,8 @@ fn to_text<'h>(points: &[&Point], hooks_of: impl Fn(&Point) -> Vec<&'h str>) -> 
 }
 
 fn to_json<'h>(points: &[&Point], hooks_of: impl Fn(&Point) -> Vec<&'h str>) -> String {
-    let shape = |(shapes, phases): (&Shapes, Vec<Phase>)| {
-        let phases: Vec<_> = phases.into_iter().map(word).collect();
+    let shape = |(shapes, phases): (&ShapeRange, Vec<Phase>)| {
+        let phases: Vec<_> = phases.into_iter().map(phase_name).collect();
         json!({
             "phases": phases,
             "smallest": shapes.smallest, "largest": shapes.largest,

@@ -10,7 +10,7 @@ use tenterhook::{Event, EventRef, Hook, HookSpec, Phase, Tier};
 /// The phases that have points, in the order in which they run.
 pub(super) const PHASES: [Phase; 4] = [Phase::Train, Phase::Validate, Phase::Test, Phase::Predict];
 
-pub(super) fn word(phase: Phase) -> &'static str {
+pub(super) fn phase_name(phase: Phase) -> &'static str {
     match phase {
         Phase::Train => "train",
         Phase::Validate | Phase::SanityCheck => "validate",
@@ -19,20 +19,20 @@ pub(super) fn word(phase: Phase) -> &'static str {
     }
 }
 
-/// A range of shapes with the same number of dimensions, such as those of a text that grows.
+/// A range of shapes with the same number of dimensions, such as those of a sequence that grows during generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Shapes {
+pub(super) struct ShapeRange {
     pub(super) smallest: Vec<usize>,
     pub(super) largest: Vec<usize>,
     pub(super) min_elements: usize,
     pub(super) max_elements: usize,
 }
 
-impl Shapes {
-    fn of(shape: &[usize]) -> Shapes {
+impl ShapeRange {
+    fn of(shape: &[usize]) -> ShapeRange {
         let elements = shape.iter().product();
         let (smallest, largest) = (shape.to_vec(), shape.to_vec());
-        Shapes { smallest, largest, min_elements: elements, max_elements: elements }
+        ShapeRange { smallest, largest, min_elements: elements, max_elements: elements }
     }
 
     /// Adds a shape, if it has the same number of dimensions.
@@ -58,7 +58,7 @@ fn range(low: usize, high: usize) -> String {
     if low == high { low.to_string() } else { format!("{low}..={high}") }
 }
 
-impl fmt::Display for Shapes {
+impl fmt::Display for ShapeRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sizes = self.smallest.iter().zip(&self.largest).map(|(low, high)| range(*low, *high));
         write!(f, "[{}]", sizes.collect::<Vec<_>>().join(", "))
@@ -69,13 +69,13 @@ impl fmt::Display for Shapes {
 #[derive(Clone, Debug)]
 pub(super) struct Point {
     pub(super) name: String,
-    by_phase: Vec<(Phase, Shapes)>,
+    by_phase: Vec<(Phase, ShapeRange)>,
 }
 
 impl Point {
     /// Its shapes, each with the phases in which it has them.
-    pub(super) fn shapes(&self) -> Vec<(&Shapes, Vec<Phase>)> {
-        let mut all: Vec<(&Shapes, Vec<Phase>)> = Vec::new();
+    pub(super) fn shapes(&self) -> Vec<(&ShapeRange, Vec<Phase>)> {
+        let mut all: Vec<(&ShapeRange, Vec<Phase>)> = Vec::new();
         for (phase, shapes) in &self.by_phase {
             match all.iter_mut().find(|(known, _)| *known == shapes) {
                 Some((_, phases)) => phases.push(*phase),
@@ -88,7 +88,7 @@ impl Point {
     fn add(&mut self, phase: Phase, shape: &[usize]) {
         let mut of_phase = self.by_phase.iter_mut().filter(|(known, _)| *known == phase);
         if !of_phase.any(|(_, shapes)| shapes.add(shape)) {
-            self.by_phase.push((phase, Shapes::of(shape)));
+            self.by_phase.push((phase, ShapeRange::of(shape)));
         }
     }
 }
@@ -192,7 +192,7 @@ mod tests {
             .shapes()
             .into_iter()
             .map(|(shapes, phases)| {
-                let phases: Vec<_> = phases.into_iter().map(word).collect();
+                let phases: Vec<_> = phases.into_iter().map(phase_name).collect();
                 format!("{shapes} {} {}", shapes.elements(), phases.join(","))
             })
             .collect();

@@ -12,7 +12,7 @@ use crate::error::CommandError;
 /// A checkpoint in the journal or in the directory.
 #[derive(Debug, PartialEq)]
 pub(super) struct SavedCheckpoint {
-    /// Relative to the run directory, if it is below it.
+    /// Relative to the run directory if the checkpoint is inside it.
     pub(super) path: PathBuf,
     /// The step when it was saved; unknown for links, and for checkpoints that are not in the journal.
     pub(super) step: Option<u64>,
@@ -98,7 +98,7 @@ impl SavedCheckpoint {
 
     pub(super) fn to_json(&self) -> Value {
         let (state, to): (_, Option<&Path>) = match &self.state {
-            CheckpointState::Present => ("there", None),
+            CheckpointState::Present => ("present", None),
             CheckpointState::Link(to) => ("link", Some(to)),
             CheckpointState::Removed => ("removed", None),
             CheckpointState::Missing => ("missing", None),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::json;
 use tenterhook::checkpoint::Best;
-use tenterhook::run::SentByHook;
+use tenterhook::run::SinkDeliveries;
 use tenterhook::{Failures, Outcome, Report, Trainer};
 
 use super::super::{costs, print_data, print_stdout, sinks};
@@ -74,11 +74,11 @@ impl Summary<'_> {
         failures
     }
 
-    /// Deliveries of hooks in training and in the test after it.
-    fn sinks(&self) -> Vec<SentByHook> {
+    /// What the sinks delivered in training and in the test after it.
+    fn sinks(&self) -> Vec<SinkDeliveries> {
         let mut sinks = self.fitted.sinks.clone();
         if let Some(tested) = self.tested {
-            SentByHook::add_all(&mut sinks, &tested.sinks);
+            SinkDeliveries::add_all(&mut sinks, &tested.sinks);
         }
         sinks
     }
@@ -105,10 +105,10 @@ impl Summary<'_> {
         if let Some(report) = tested {
             let weights = match best {
                 Some(Best { score: Some((name, value)), .. }) => {
-                    format!("   on the best weights ({name} {})", metric(name, *value))
+                    format!("   with the best weights ({name} {})", metric(name, *value))
                 }
-                Some(_) => "   on the saved weights".to_owned(),
-                None => "   on the last weights; no checkpoint hook saved better ones".to_owned(),
+                Some(_) => "   with the saved weights".to_owned(),
+                None => "   with the last weights; no checkpoint hook saved better ones".to_owned(),
             };
             print_rows(&weights, "test/", report);
         }
@@ -147,7 +147,7 @@ fn rows(remark: &str, prefix: &str, metrics: &BTreeMap<String, f64>, place: &str
     };
     let mut rows: Vec<_> = shown.into_iter().zip(remarks).map(row).collect();
     if !others.is_empty() {
-        rows.push(format!("  and {} more of activations{place}", others.len()));
+        rows.push(format!("  and {} more activation metrics{place}", others.len()));
     }
     rows
 }
@@ -160,11 +160,11 @@ mod tests {
     fn a_stage_shows_its_metrics_with_one_remark_and_counts_those_of_activations() {
         let names = ["test/accuracy", "test/act_mean/a", "test/act_mean/b", "test/loss", "val/loss"];
         let metrics = names.iter().map(|name| ((*name).to_owned(), 0.5)).collect();
-        let shown = rows("   on the last weights", "test/", &metrics, " in metrics.jsonl");
+        let shown = rows("   with the last weights", "test/", &metrics, " in metrics.jsonl");
         let expected = [
-            "  test/accuracy           50.00 %   on the last weights",
+            "  test/accuracy           50.00 %   with the last weights",
             "  test/loss                0.5000",
-            "  and 2 more of activations in metrics.jsonl",
+            "  and 2 more activation metrics in metrics.jsonl",
         ];
         assert_eq!(shown, expected);
         assert_eq!(rows("", "val/", &metrics, ""), ["  val/loss                 0.5000"]);

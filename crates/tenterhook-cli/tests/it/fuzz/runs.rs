@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tenterhook::checkpoint::{OnUnreadable, newest_whole, read, verify};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, EarlyStopping, EarlyStoppingOptions, EmaWeights};
-use tenterhook::run::{Run, RunDirectoryPlan, Runs};
+use tenterhook::run::{Run, RunDirectoryOptions, Runs};
 use tenterhook::toy::{Toy, ToyData};
 use tenterhook::{FromOptions, Settings, Trainer};
 
@@ -29,7 +29,7 @@ fn trainer(epochs: i64) -> Trainer {
 
 /// Trains a run of one epoch below this directory, and returns it with one of its checkpoints.
 fn trained(root: &Path) -> (PathBuf, PathBuf) {
-    let mut trainer = trainer(1).with_run_directory(RunDirectoryPlan::below(root.join("runs")));
+    let mut trainer = trainer(1).with_run_directory(RunDirectoryOptions::in_dir(root.join("runs")));
     trainer.fit(&mut Toy::default(), &mut ToyData::default()).unwrap();
     let run = root.join("runs/latest").canonicalize().unwrap();
     let checkpoint = run.join("checkpoints/epoch=0-step=6");

@@ -163,7 +163,7 @@ impl Checkpoint {
             score = run_cx.metrics().get(monitor);
             if score.is_none() && self.state.validated {
                 let known = run_cx.metrics().names().join("`, `");
-                return Err(format!("metric `{monitor}` was not logged; there are: `{known}`").into());
+                return Err(format!("metric `{monitor}` was not logged; logged metrics: `{known}`").into());
             }
             if score.is_some() && self.awaits_metric(run_cx) {
                 self.state.deferred = true;

@@ -169,7 +169,7 @@ impl Observer for Profiler {
         let file = self.options.filename.iter();
         let spec = file.fold(spec, |spec, file| output_path::declare(spec, "filename", file));
         let skips = self.options.skip_first_batches;
-        spec.needs_run_length("skip_first_batches", Cadence::Batches(skips.saturating_add(1)))
+        spec.min_run_length("skip_first_batches", Cadence::Batches(skips.saturating_add(1)))
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {

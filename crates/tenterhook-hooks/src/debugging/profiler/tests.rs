@@ -181,8 +181,8 @@ fn without_batches_there_is_a_line_instead_of_a_table() {
 #[test]
 fn the_file_is_claimed_and_the_needed_run_length_declared() {
     let of = |skip_first_batches| profiler(ProfilerOptions { skip_first_batches, ..all_batches() }).spec();
-    assert_eq!(of(3).needs_run_length, [("skip_first_batches", Cadence::Batches(4))], "the default, too");
-    assert_eq!(of(10).needs_run_length, [("skip_first_batches", Cadence::Batches(11))]);
+    assert_eq!(of(3).min_run_length, [("skip_first_batches", Cadence::Batches(4))], "the default, too");
+    assert_eq!(of(10).min_run_length, [("skip_first_batches", Cadence::Batches(11))]);
     let file = ProfilerOptions { filename: Some("./p.json".into()), ..all_batches() };
     assert_eq!(profiler(file).spec().claims[0].what, "p.json");
 }

@@ -128,10 +128,10 @@ impl Observer for Csv {
     }
 
     fn on_log(&mut self, cx: &Log) -> HookResult {
-        if cx.of == Phase::SanityCheck || cx.metrics.is_empty() || !self.ensure_open(cx)? {
+        if cx.logged_in == Phase::SanityCheck || cx.metrics.is_empty() || !self.ensure_open(cx)? {
             return Ok(());
         }
-        let row = Cells::new([cx.step, cx.epoch], cx.of, cx.time, cx.metrics);
+        let row = Cells::new([cx.step, cx.epoch], cx.logged_in, cx.time, cx.metrics);
         self.memory.file.send(row, cx.time, Some(cx.time))
     }
 
@@ -174,7 +174,7 @@ impl SinkFormat for Rows {
         row.time()
     }
 
-    fn of_line(line: &LoggedLine, _: f64) -> Option<Cells> {
+    fn from_line(line: &LoggedLine, _: f64) -> Option<Cells> {
         let is_row = line.stage != Phase::SanityCheck && !line.metrics.is_empty();
         is_row.then(|| Cells::new([line.step, line.epoch], line.stage, line.time, &line.metrics))
     }

@@ -140,7 +140,7 @@ impl ExecOptions {
 ///   (of the run), `stage`, `phase`, `step`, `epoch`, `time` (seconds since the start of the run) and `metrics` (non-finite
 ///   numbers are `"nan"`, `"inf"` and `"-inf"`), and with the fields of the event: `outcome` with `by`, `reason`,
 ///   `signal` or `error`; for a failure `origin`, `place`, `error` and `panicked`; for a saved checkpoint `path`, `root`,
-///   `best` and `again`, where `step`, `epoch` and `metrics` are those of the save; for a disabled hook `hook` and `reason`.
+///   `best` and `redelivered`, where `step`, `epoch` and `metrics` are those of the save; for a disabled hook `hook` and `reason`.
 ///   The environment has `TENTER_EVENT`, `TENTER_RUN_DIR` and `TENTER_STEP`. Commands run one after the other. Up to 20
 ///   lines of each command's output are printed and journaled.
 /// - **Cost**: a copy of the metrics; commands run on a worker thread. The end of the run waits for them, up to

@@ -31,7 +31,7 @@ pub(super) enum OwnFields {
     None {},
     Ended(Outcome),
     Failed { origin: String, place: &'static str, error: String, panicked: bool },
-    Saved { path: PathBuf, root: PathBuf, best: bool, again: bool },
+    Saved { path: PathBuf, root: PathBuf, best: bool, redelivered: bool },
     Loaded { path: PathBuf },
     Disabled { hook: String, reason: String },
 }
@@ -78,7 +78,7 @@ impl OwnFields {
                 path: absolute(cx.path),
                 root: absolute(cx.root),
                 best: cx.best_score.is_some(),
-                again: cx.again,
+                redelivered: cx.redelivered,
             },
             EventRef::CheckpointLoaded(cx) => OwnFields::Loaded { path: absolute(cx.path) },
             EventRef::HookDisabled(cx) => {

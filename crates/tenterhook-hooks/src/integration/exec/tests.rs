@@ -32,7 +32,7 @@ fn a_command_reads_the_event_and_its_fields() {
     let mut rig = rig(exec(&on, APPEND_EVENT), dir.path());
     rig.step(4).epoch(1).metric("val/loss", 0.5).metric("bad", f64::NAN).on_train_start();
     rig.checkpoint(3, "/runs/a", "/runs").saved_epoch(0).saved_metric("val/loss", 0.75);
-    rig.best_score(Some(0.75)).again(true).on_checkpoint_saved();
+    rig.best_score(Some(0.75)).redelivered(true).on_checkpoint_saved();
     rig.disabled("console_log", "it failed").on_hook_disabled();
     rig.on_exception();
     rig.outcome(Outcome::Stopped { by: "me".into(), reason: "enough".into() }).on_train_end();
@@ -50,7 +50,7 @@ fn a_command_reads_the_event_and_its_fields() {
     });
     let saved = json!({
         "step": 3, "epoch": 0, "metrics": { "val/loss": 0.75 }, "path": "/runs/a", "root": "/runs", "best": true,
-        "again": true,
+        "redelivered": true,
     });
     let expected = [
         common("on_train_start", json!({})),

@@ -203,7 +203,7 @@ impl Observer for Jsonl {
     fn declare(&self, spec: HookSpec) -> HookSpec {
         let spec = output_path::declare(spec.ignores_grad_norm(), "path", &self.options.path);
         let every = self.options.log_every_n_batches;
-        spec.needs_run_length("log_every_n_batches", Cadence::Batches(every))
+        spec.min_run_length("log_every_n_batches", Cadence::Batches(every))
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {

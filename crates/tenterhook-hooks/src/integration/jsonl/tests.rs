@@ -231,7 +231,7 @@ fn the_file_is_claimed_and_the_needed_run_length_declared() {
     };
     for every in [7, JsonlOptions::default().log_every_n_batches] {
         assert_eq!(
-            access(every, "a.jsonl").needs_run_length,
+            access(every, "a.jsonl").min_run_length,
             [("log_every_n_batches", Cadence::Batches(every))]
         );
     }

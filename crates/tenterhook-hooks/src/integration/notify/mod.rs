@@ -152,7 +152,7 @@ impl Notify {
             epoch_label: epoch_label(cx.saved_epoch, cx.run.total_epochs),
             metrics: names.map(|name| cx.saved_metrics.get(name).copied()).collect(),
             path: Some(cx.path.display().to_string()),
-            again: cx.again,
+            redelivered: cx.redelivered,
             ..Values::default()
         }
     }
@@ -165,7 +165,7 @@ impl Notify {
     /// Records a saved checkpoint if it is the best so far: by a value of `monitor` of its own step, or according to the
     /// checkpoint hook. Returns whether it is.
     fn update_best(&mut self, cx: &CheckpointSaved<'_>) -> bool {
-        if std::mem::take(&mut self.is_loaded) && cx.again {
+        if std::mem::take(&mut self.is_loaded) && cx.redelivered {
             self.memory.best = self.before_load.take();
         }
         let score = match (self.checked.mode, &self.options.monitor) {

@@ -92,7 +92,7 @@ pub struct NotifyTemplates {
     #[schemars(example = &"{run}: {outcome}, val/loss {val/loss:.4}")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub training_end: Option<String>,
-    /// Also has `{path}` and `{again}`: `(may have been sent before)` after a kill, otherwise empty.
+    /// Also has `{path}` and `{redelivered}`: `(may have been sent before)` after a kill, otherwise empty.
     #[schemars(example = &"{run}: val/loss {val/loss:.4} in {path}")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub best_model: Option<String>,
@@ -104,7 +104,7 @@ pub struct NotifyTemplates {
     #[schemars(example = &"{run}: {hook} stopped it: {reason}")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early_stop: Option<String>,
-    /// Also has `{path}` and `{again}`, as for `best_model`.
+    /// Also has `{path}` and `{redelivered}`, as for `best_model`.
     #[schemars(example = &"{run}: {path}")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<String>,
@@ -233,13 +233,15 @@ impl NotifyTemplates {
                 (&self.training_end, "{run}: training {outcome} at step {step} ({epoch_label}): {reason}")
             }
             NotifyOn::BestModel => {
-                (&self.best_model, "{run}: the best model so far, of step {step}: {path} {again}")
+                (&self.best_model, "{run}: the best model so far, of step {step}: {path} {redelivered}")
             }
             NotifyOn::Exception => (&self.exception, "{run}: failed at step {step} ({epoch_label}): {error}"),
             NotifyOn::EarlyStop => {
                 (&self.early_stop, "{run}: stopped at step {step} ({epoch_label}) by {hook}: {reason}")
             }
-            NotifyOn::Checkpoint => (&self.checkpoint, "{run}: a checkpoint of step {step}: {path} {again}"),
+            NotifyOn::Checkpoint => {
+                (&self.checkpoint, "{run}: a checkpoint of step {step}: {path} {redelivered}")
+            }
             NotifyOn::HookDisabled => {
                 (&self.hook_disabled, "{run}: {hook} is disabled at step {step}: {reason}")
             }

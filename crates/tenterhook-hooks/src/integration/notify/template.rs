@@ -14,7 +14,7 @@ const MAX_CHARS: usize = 4000;
 const MISSING: &str = "n/a";
 
 /// Marks a message that may have been sent before a kill.
-const AGAIN: &str = "(may have been sent before)";
+const REDELIVERED: &str = "(may have been sent before)";
 
 /// The placeholders besides metrics.
 const FIELDS: [&str; 12] = [
@@ -28,7 +28,7 @@ const FIELDS: [&str; 12] = [
     "reason",
     "error",
     "path",
-    "again",
+    "redelivered",
     "hook",
 ];
 
@@ -40,7 +40,7 @@ impl NotifyOn {
             "outcome" => matches!(self, TrainingEnd | EarlyStop),
             "reason" => matches!(self, TrainingEnd | EarlyStop | HookDisabled),
             "error" => self == Exception,
-            "path" | "again" => matches!(self, BestModel | Checkpoint),
+            "path" | "redelivered" => matches!(self, BestModel | Checkpoint),
             "hook" => matches!(self, HookDisabled | EarlyStop),
             _ => true,
         }
@@ -61,7 +61,7 @@ pub(super) struct Values {
     pub(super) error: Option<String>,
     pub(super) path: Option<String>,
     /// Whether the message may have been sent before.
-    pub(super) again: bool,
+    pub(super) redelivered: bool,
     pub(super) hook: Option<String>,
     /// The metrics that the template names, in its order.
     pub(super) metrics: Vec<Option<f64>>,
@@ -188,7 +188,7 @@ impl Template {
                 }
             }
         }
-        // An empty `{again}` leaves a space at the end.
+        // An empty `{redelivered}` leaves a space at the end.
         filled.truncate(filled.trim_end().len());
         if filled.chars().count() > MAX_CHARS {
             filled = filled.chars().take(MAX_CHARS - 1).chain(['…']).collect();
@@ -211,7 +211,7 @@ impl Values {
             "reason" => self.reason.clone(),
             "error" => self.error.clone(),
             "path" => self.path.clone(),
-            "again" => Some(if self.again { AGAIN } else { "" }.to_owned()),
+            "redelivered" => Some(if self.redelivered { REDELIVERED } else { "" }.to_owned()),
             _ => self.hook.clone(),
         };
         text.unwrap_or_else(|| MISSING.to_owned())
@@ -290,7 +290,7 @@ mod tests {
             (
                 NotifyOn::Checkpoint,
                 "{setp}",
-                "did you mean {step}? there are {run}, {step}, {epoch}, {epoch_label}, {best}, {best_path}, {path}, {again} and",
+                "did you mean {step}? there are {run}, {step}, {epoch}, {epoch_label}, {best}, {best_path}, {path}, {redelivered} and",
             ),
             (NotifyOn::Checkpoint, "{step", "`{` without its `}`"),
             (NotifyOn::Checkpoint, "step}", "`}` without its `{`"),

@@ -44,7 +44,7 @@ fn there_is_a_message_for_every_selected_event() {
     rig.progress(Progress { step: 7, epoch: 2, batches: 1, ..Progress::default() });
     rig.checkpoint(6, "runs/r1/checkpoints/a", "runs/r1/checkpoints");
     rig.best_score(Some(0.5)).on_checkpoint_saved();
-    rig.elapsed(seconds(5)).best_score(None).again(true).on_checkpoint_saved();
+    rig.elapsed(seconds(5)).best_score(None).redelivered(true).on_checkpoint_saved();
     rig.elapsed(seconds(10)).disabled("console_log", "it failed").on_hook_disabled();
     rig.on_exception();
     rig.on_train_end();
@@ -155,7 +155,7 @@ fn a_metric_that_is_never_logged_at_a_checkpoints_step_is_reported_at_the_end() 
 #[test]
 fn the_best_checkpoint_of_a_message_is_the_last_that_was_announced() {
     let server = Server::start(&[Answer::Status(200)]);
-    let text = Some("{step} {best} {best_path} {again}".to_owned());
+    let text = Some("{step} {best} {best_path} {redelivered}".to_owned());
     let templates = NotifyTemplates {
         training_end: Some("{step} {best} {best_path}".into()),
         best_model: text.clone(),
@@ -180,7 +180,7 @@ fn the_best_checkpoint_of_a_message_is_the_last_that_was_announced() {
     std::fs::create_dir(directory.path().join("c")).expect("made");
     resumed.run(RunInfo { checkpoints: directory.path().into(), ..RunInfo::default() }).setup();
     resumed.on_checkpoint_loaded();
-    resumed.checkpoint(5, "d", ".").again(true).on_checkpoint_saved();
+    resumed.checkpoint(5, "d", ".").redelivered(true).on_checkpoint_saved();
     resumed.checkpoint(6, "c", ".").best_score(Some(0.125)).on_checkpoint_saved();
     resumed.step(7).on_train_end();
     let received = texts(&mut resumed, &server).split_off(received.len());

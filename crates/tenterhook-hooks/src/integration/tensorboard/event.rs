@@ -118,7 +118,8 @@ impl Summary {
     /// A 32-bit scalar, the form that every reader supports; TensorBoard stores no higher precision.
     #[allow(clippy::cast_possible_truncation)]
     pub(super) fn scalar(&mut self, tag: &str, value: f64) {
-        // `metrics.jsonl` has one NaN, and a restored event must be equal to the first.
+        // `metrics.jsonl` does not keep the sign and payload of a NaN. All NaNs are written alike, so that an
+        // event restored from it equals the original.
         let value = if value.is_nan() { f32::NAN } else { value as f32 };
         self.value(tag, |message| message.float(2, value));
     }
@@ -129,7 +130,8 @@ impl Summary {
             // No value was finite.
             return;
         };
-        // Histograms have no sums; the bins approximate them, and nothing shows them.
+        // [`Histogram`] stores no sum and no sum of squares. They are approximated from the bins; TensorBoard does
+        // not display them.
         let bins =
             || edges.windows(2).zip(counts).map(|(bin, count)| (f64::midpoint(bin[0], bin[1]), *count));
         let sum: f64 = bins().map(|(middle, count)| middle * count as f64).sum();

@@ -32,7 +32,7 @@ impl RecordFormat for TfRecords {
     }
 }
 
-/// The format of an event file; a new file gets this time.
+/// The format of an event file. `wall_time` is the time of the first event of a new file.
 pub(super) struct EventFormat {
     pub(super) wall_time: f64,
 }
@@ -45,11 +45,12 @@ impl SinkFormat for EventFormat {
 
     const OPTION: &'static str = "dir";
     const RECORDS: &'static str = "events";
-    /// The configuration.
+    /// One record: the configuration of the run.
     const HEADER_RECORDS: u64 = 1;
-    const UNRESTORABLE: &'static str = "no other file of the run holds its own histograms and images";
+    const UNRESTORABLE: &'static str =
+        "histograms and images that only TensorBoard receives are in no other file of the run";
 
-    /// TensorBoard would merge several files of a directory.
+    /// Removes all event files of the directory, because TensorBoard would merge them.
     fn clear(&self, path: &Path) -> io::Result<()> {
         let directory = path.parent().unwrap_or(path);
         let entries = fs::read_dir(directory)?.collect::<io::Result<Vec<_>>>()?;
@@ -74,7 +75,7 @@ impl SinkFormat for EventFormat {
         event::wall_time(event).unwrap_or(f64::NEG_INFINITY)
     }
 
-    fn of_line(line: &LoggedLine, offset: f64) -> Option<Vec<u8>> {
+    fn from_line(line: &LoggedLine, offset: f64) -> Option<Vec<u8>> {
         let is_written =
             line.stage != Phase::SanityCheck && !(line.metrics.is_empty() && line.histograms.is_empty());
         let (wall_time, step) = (line.time + offset, line.step);
@@ -231,7 +232,7 @@ mod tests {
         let metrics = [("a".to_owned(), 0.1), ("b".to_owned(), -f64::NAN)].into();
         let content = Content::Line { metrics, histograms: BTreeMap::default() };
         let sent = Entry { wall_time: 99.0, step: 3, content }.into_event().expect("an event");
-        let restored = EventFormat::of_line(&line, 8.0).expect("it is one of the lines");
+        let restored = EventFormat::from_line(&line, 8.0).expect("it is one of the lines");
         assert_eq!(
             (EventFormat::key(&restored), EventFormat::time(&restored)),
             (EventFormat::key(&sent), 9.5)

@@ -221,7 +221,7 @@ impl Observer for TensorBoard {
             return spec;
         }
         let cadence = Cadence::Steps(*every);
-        spec.throttle(cadence).ignores_grad_norm().needs_run_length("histogram_every_n_steps", cadence)
+        spec.throttle(cadence).ignores_grad_norm().min_run_length("histogram_every_n_steps", cadence)
     }
 
     fn setup(&mut self, _: &Setup) -> HookResult {
@@ -247,7 +247,7 @@ impl Observer for TensorBoard {
     }
 
     fn on_log(&mut self, cx: &Log) -> HookResult {
-        if cx.of == Phase::SanityCheck || cx.metrics.is_empty() && cx.histograms.is_empty() {
+        if cx.logged_in == Phase::SanityCheck || cx.metrics.is_empty() && cx.histograms.is_empty() {
             return Ok(());
         }
         let line = || Content::Line { metrics: cx.metrics.clone(), histograms: cx.histograms.clone() };

@@ -212,12 +212,12 @@ fn the_directory_is_claimed_and_the_needed_run_length_declared() {
     let access = |options: Value| made(options).spec();
     assert_eq!(access(json!({ "dir": "a" })).claims, access(json!({ "dir": "./a" })).claims);
     assert_ne!(access(json!({ "dir": "a" })).claims, access(json!({ "dir": "b" })).claims);
-    assert_eq!(access(json!({ "histogram_every_n_steps": 7 })).needs_run_length, []);
+    assert_eq!(access(json!({ "histogram_every_n_steps": 7 })).min_run_length, []);
     let chosen = access(json!({ "histograms": ["weights"], "histogram_every_n_steps": 7 }));
-    assert_eq!(chosen.needs_run_length, [("histogram_every_n_steps", Cadence::Steps(7))]);
+    assert_eq!(chosen.min_run_length, [("histogram_every_n_steps", Cadence::Steps(7))]);
     let default = access(json!({ "histograms": ["weights"] }));
     assert_eq!(
-        (default.needs_run_length, default.throttle),
+        (default.min_run_length, default.throttle),
         (vec![("histogram_every_n_steps", Cadence::Steps(100))], Some(Cadence::Steps(100)))
     );
     assert_eq!(TensorBoardOptions::default().when_full, WhenFull::DropOldest);

@@ -254,7 +254,7 @@ impl Observer for ActivationStore {
             spec = output_path::declare(spec, "dir", dir);
         }
         if stages.as_slice() == [ActivationStage::Train] {
-            spec = spec.needs_run_length("every_n_batches", Cadence::Batches(*every_n_batches));
+            spec = spec.min_run_length("every_n_batches", Cadence::Batches(*every_n_batches));
         } else if !stages.contains(&ActivationStage::Train) {
             // Disables the hook in training, so that no activations are prepared there.
             spec = spec.throttle(Cadence::Steps(u64::MAX));

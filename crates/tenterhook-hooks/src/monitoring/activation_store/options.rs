@@ -44,8 +44,8 @@ pub struct ActivationStoreOptions {
     /// Where to store activations: in `memory`, for the training program, or as `safetensors` files.
     #[serde(default)]
     pub to: ActivationTarget,
-    /// The directory of the files. A relative path is below the run directory, or beside the checkpoints if there is
-    /// none. Below an absolute path, each run has a directory named by its id.
+    /// The directory of the files. A relative path is inside the run directory; without a run directory, it is beside
+    /// the checkpoints. Inside an absolute path, each run has a directory named by its id.
     #[serde(default = "activations")]
     #[schemars(extend("minLength" = 1))]
     pub dir: PathBuf,
@@ -73,7 +73,7 @@ fn quarter_of_a_gib() -> ByteSize {
 
 impl ActivationStoreOptions {
     /// Default options for these points.
-    pub fn of<P: Into<String>>(points: impl IntoIterator<Item = P>) -> ActivationStoreOptions {
+    pub fn new<P: Into<String>>(points: impl IntoIterator<Item = P>) -> ActivationStoreOptions {
         ActivationStoreOptions {
             points: points.into_iter().map(Into::into).collect(),
             every_n_batches: one(),

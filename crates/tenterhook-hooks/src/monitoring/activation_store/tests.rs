@@ -6,7 +6,7 @@ use super::*;
 use crate::ByteSize;
 
 fn of(points: &[&str]) -> ActivationStoreOptions {
-    ActivationStoreOptions::of(points.iter().copied())
+    ActivationStoreOptions::new(points.iter().copied())
 }
 
 fn in_memory(points: &[&str]) -> ActivationStoreOptions {
@@ -276,7 +276,7 @@ fn below_an_absolute_directory_each_run_has_its_own() {
 fn a_run_too_short_for_every_n_batches_is_refused_if_nothing_else_is_stored() {
     let needs = |stages: &[ActivationStage]| {
         let options = ActivationStoreOptions { every_n_batches: 9, stages: stages.to_vec(), ..of(&["x"]) };
-        ActivationStore::new(options).expect("they fit").spec().needs_run_length
+        ActivationStore::new(options).expect("they fit").spec().min_run_length
     };
     let (train, validate) = (ActivationStage::Train, ActivationStage::Validate);
     assert_eq!(needs(&[train]), [("every_n_batches", Cadence::Batches(9))]);

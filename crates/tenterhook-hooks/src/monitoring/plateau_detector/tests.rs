@@ -115,7 +115,7 @@ fn a_missing_metric_is_reported_once_and_not_before_it_is_due() {
     for at in 1..4 {
         assert_eq!(rig.epoch(at).on_train_epoch_end().failure, None);
     }
-    assert_eq!(said(&rig), ["warning: metric `val/loss` was not logged; there are: `a`"]);
+    assert_eq!(said(&rig), ["warning: metric `val/loss` was not logged; logged metrics: `a`"]);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn invalid_values_are_refused_by_key() {
 fn a_run_must_be_as_long_as_a_window_that_is_set() {
     let needs = |window| {
         let options = PlateauDetectorOptions { window, ..PlateauDetectorOptions::default() };
-        PlateauDetector::new(options).expect("it fits").spec().needs_run_length
+        PlateauDetector::new(options).expect("it fits").spec().min_run_length
     };
     assert_eq!(needs(5), [("window", Cadence::Epochs(5))], "the default, too");
     assert_eq!(needs(8), [("window", Cadence::Epochs(8))]);

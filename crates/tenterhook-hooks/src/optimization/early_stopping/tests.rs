@@ -89,7 +89,7 @@ fn messages_have_at_most_six_digits() {
     assert_eq!(reason, "`m` has not improved on 0.333333 in 1 check");
     let verbose = EarlyStoppingOptions { verbose: true, patience: 2, ..of("m") };
     let said = said(verbose, &[third, 2.0 * third]);
-    assert_eq!(said, ["`m` improved to 0.333333", "`m` = 0.666667 did not improve, 1 in a row"]);
+    assert_eq!(said, ["`m` improved to 0.333333", "`m` = 0.666667 did not improve, 1 check in a row"]);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_missing_metric_is_an_error_that_lists_the_existing_ones() {
     let reply = rig.metric("val/loss", 1.0).metric("train/loss", 2.0).on_train_epoch_end();
     let failure = reply.failure.clone().expect("it fails");
     assert!(
-        failure.contains("metric `val/los` was not logged; there are: `train/loss`, `val/loss`"),
+        failure.contains("metric `val/los` was not logged; logged metrics: `train/loss`, `val/loss`"),
         "{failure}"
     );
 }
@@ -157,7 +157,10 @@ fn without_strict_a_missing_metric_is_reported_once() {
     for _ in 0..3 {
         assert_eq!(rig.on_train_epoch_end().failure, None);
     }
-    assert_eq!(texts(&rig), ["warning: metric `m` was not logged; there are: `val/loss`; it is not checked"]);
+    assert_eq!(
+        texts(&rig),
+        ["warning: metric `m` was not logged; logged metrics: `val/loss`; it is not checked"]
+    );
     assert!(rig.decisions().is_empty());
 }
 
@@ -169,7 +172,7 @@ fn checks_are_reported_only_when_verbose() {
         [
             "`m` improved to 2",
             "`m` improved to 1",
-            "`m` = 1.5 did not improve, 1 in a row",
+            "`m` = 1.5 did not improve, 1 check in a row",
             "`m` has not improved on 1 in 2 checks",
         ]
     );

@@ -63,7 +63,7 @@ pub(crate) trait SinkFormat {
 
     /// The record of a line; `None` if the sink does not write it. `offset` is the difference between the file's clock and
     /// the run's elapsed time.
-    fn of_line(line: &LoggedLine, offset: f64) -> Option<Self::Record>;
+    fn from_line(line: &LoggedLine, offset: f64) -> Option<Self::Record>;
 
     /// Replaces the file by one with these records, which can be iterated several times.
     fn rewrite<'r>(
@@ -271,7 +271,7 @@ impl SentLines {
         let mut lines = Vec::new();
         for line in source {
             let line = line?;
-            lines.extend(F::of_line(&line, 0.0).map(|record| (F::key(&record), line.time)));
+            lines.extend(F::from_line(&line, 0.0).map(|record| (F::key(&record), line.time)));
         }
         let all = lines.len();
         let skipped = usize::try_from(position.lines).ok().and_then(|sent| all.checked_sub(sent));
@@ -321,7 +321,7 @@ fn continue_file<F: SinkFormat>(
                 if found.is_empty() { Box::new(std::iter::empty()) } else { format.records(path)? };
             let source = run.map(RunLines::open).transpose()?.flatten();
             let lines = source.into_iter().flatten().filter_map(|line| match line {
-                Ok(line) => F::of_line(&line, sent.offset).map(Ok),
+                Ok(line) => F::from_line(&line, sent.offset).map(Ok),
                 Err(error) => Some(Err(error)),
             });
             let (mut lines, mut record, mut line) = (lines.skip(sent.skipped), 0, 0);

@@ -17,5 +17,5 @@ pub(super) fn digits() -> Result<ImageDataset, Problem> {
     let name = Path::new("the built-in digits");
     let table = csv::parse("path", name, csv::decompressed(FILE), Some(false))?;
     let (pixels, labels) = csv::separate_labels(table, "path", name, Some(LabelColumn::Last))?;
-    Ok(ImageDataset::of_floats((SIDE, SIDE), pixels, labels, MAX_PIXEL))
+    Ok(ImageDataset::from_floats((SIDE, SIDE), pixels, labels, MAX_PIXEL))
 }

@@ -90,7 +90,7 @@ impl Pair {
             return Err(in_file(self.key, &self.images, problem));
         }
         let labels = labels.into_iter().map(u32::from).collect();
-        Ok(ImageDataset::of_bytes((height, width), pixels, labels, divisor))
+        Ok(ImageDataset::from_bytes((height, width), pixels, labels, divisor))
     }
 }
 

@@ -10,13 +10,13 @@ pub struct ImageDataset {
     pub height: usize,
     /// The columns of an image.
     pub width: usize,
-    /// The number of classes; labels are smaller.
+    /// The number of classes. Labels are in `0..classes`.
     pub classes: usize,
     /// The class of each image.
     pub labels: Vec<u32>,
     pixels: Pixels,
     /// The fingerprint of the complete files, of which this dataset may be a split.
-    contents: Fingerprint,
+    fingerprint: Fingerprint,
 }
 
 /// Pixels as they were read, with the divisor that scales them to the range from 0 to 1.
@@ -30,7 +30,7 @@ enum Pixels {
 impl ImageDataset {
     /// Images of bytes, row by row, image by image.
     #[must_use]
-    pub fn of_bytes(
+    pub fn from_bytes(
         (height, width): (usize, usize),
         pixels: Vec<u8>,
         labels: Vec<u32>,
@@ -39,10 +39,10 @@ impl ImageDataset {
         ImageDataset::new((height, width), Pixels::Bytes(pixels, divisor), labels)
     }
 
-    /// Images of floats, row by row, image by image.
+    /// Images of floats, row by row, image by image. If all floats are whole bytes, they are stored as bytes.
     #[must_use]
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::float_cmp)]
-    pub fn of_floats(
+    pub fn from_floats(
         (height, width): (usize, usize),
         pixels: Vec<f32>,
         labels: Vec<u32>,
@@ -59,8 +59,8 @@ impl ImageDataset {
 
     fn new((height, width): (usize, usize), pixels: Pixels, labels: Vec<u32>) -> ImageDataset {
         let classes = labels.iter().max().map_or(0, |most| *most as usize + 1);
-        let contents = contents((height, width), &pixels, &labels);
-        ImageDataset { height, width, classes, labels, pixels, contents }
+        let fingerprint = compute_fingerprint((height, width), &pixels, &labels);
+        ImageDataset { height, width, classes, labels, pixels, fingerprint }
     }
 
     /// The number of images.
@@ -98,11 +98,11 @@ impl ImageDataset {
             Pixels::Floats(pixels, divisor) => Pixels::Floats(picked(pixels, indices, size), *divisor),
         };
         let labels = picked(&self.labels, indices, 1);
-        ImageDataset { labels, pixels, contents: self.contents.clone(), ..*self }
+        ImageDataset { labels, pixels, fingerprint: self.fingerprint.clone(), ..*self }
     }
 }
 
-fn contents((height, width): (usize, usize), pixels: &Pixels, labels: &[u32]) -> Fingerprint {
+fn compute_fingerprint((height, width): (usize, usize), pixels: &Pixels, labels: &[u32]) -> Fingerprint {
     let (pixels, divisor) = match pixels {
         Pixels::Bytes(pixels, divisor) => (Fingerprint::of_bytes([pixels]), divisor),
         Pixels::Floats(pixels, divisor) => (of_numbers(pixels, f32::to_le_bytes), divisor),
@@ -136,6 +136,6 @@ impl Dataset for ImageDataset {
     }
 
     fn fingerprint(&self) -> Result<Option<Fingerprint>, BoxError> {
-        Ok(Some(self.contents.clone()))
+        Ok(Some(self.fingerprint.clone()))
     }
 }

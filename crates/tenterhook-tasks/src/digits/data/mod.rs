@@ -97,7 +97,7 @@ impl Rows {
             (None, None) => (pixels.isqrt(), pixels.isqrt()),
         };
         if size.0.checked_mul(size.1) == Some(pixels) {
-            return Ok(ImageDataset::of_floats(size, self.pixels, self.labels, divisor));
+            return Ok(ImageDataset::from_floats(size, self.pixels, self.labels, divisor));
         }
         let given = options.height.is_some() || options.width.is_some();
         let problem = if given {

@@ -79,7 +79,7 @@ fn the_built_in_digits_are_complete_and_split_60_20_20() {
 
 #[test]
 fn a_sample_is_its_pixels_from_0_to_1_and_its_label() {
-    let set = ImageDataset::of_bytes((1, 2), vec![0, 255, 51, 0], vec![3, 1], 255.0);
+    let set = ImageDataset::from_bytes((1, 2), vec![0, 255, 51, 0], vec![3, 1], 255.0);
     let (pixels, label) = set.load(Sample { index: 1, seed: 0 }).unwrap();
     assert_eq!((pixels, label, set.classes), (vec![0.2, 0.0], 1, 4));
     assert!(set.load(Sample { index: 2, seed: 0 }).unwrap_err().to_string().contains("no image 2 among 2"));
@@ -338,7 +338,7 @@ fn options_are_read_from_configuration_and_described() {
 #[test]
 fn every_pixel_and_every_label_is_part_of_the_fingerprint() {
     let of = |pixels: &[f32], labels: &[u32]| {
-        ImageDataset::of_floats((1, 2), pixels.to_vec(), labels.to_vec(), 1.0).fingerprint().unwrap()
+        ImageDataset::from_floats((1, 2), pixels.to_vec(), labels.to_vec(), 1.0).fingerprint().unwrap()
     };
     let first = of(&[0.0, 1.0, 2.0, 3.0], &[0, 1]);
     assert_eq!(of(&[0.0, 1.0, 2.0, 3.0], &[0, 1]), first);

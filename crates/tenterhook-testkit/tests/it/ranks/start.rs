@@ -99,7 +99,7 @@ fn data_that_ends_earlier_on_one_rank_is_an_error_that_names_both() {
 fn only_rank_0_keeps_a_run_directory_and_all_ranks_know_it() {
     let dir = tempfile::tempdir().unwrap();
     let directories = on_threads(2, |rank| {
-        let plan = tenterhook::run::RunDirectoryPlan {
+        let plan = tenterhook::run::RunDirectoryOptions {
             runs_dir: dir.path().join(rank.world().rank.to_string()),
             ..Default::default()
         };

@@ -32,7 +32,7 @@ pub(crate) use list::{EMERGENCY, LATEST, largest_number, paths};
 pub use open::{CheckpointError, verify};
 pub(crate) use open::{VerifiedCheckpoint, open, problems};
 pub(crate) use summary::is_unreadable;
-pub(crate) use write::{Content, remove, set_link, write};
+pub(crate) use write::{FileContent, remove, set_link, write};
 
 /// The version of the format that this program writes.
 pub const FORMAT: u32 = 4;

@@ -14,30 +14,30 @@ use super::{FORMAT, MANIFEST, REMOVED, UNFINISHED, hidden_name, parent_of};
 use crate::tensors::{AsFile, TensorMap};
 
 /// The content of a file.
-pub(crate) enum Content<'a> {
+pub(crate) enum FileContent<'a> {
     /// Bytes.
     Bytes(&'a [u8]),
     /// Tensors, as safetensors.
     Tensors(AsFile<'a>),
 }
 
-impl<'a> Content<'a> {
+impl<'a> FileContent<'a> {
     /// Tensors for this file. The error names the file.
-    pub(crate) fn tensors(file: &Path, tensors: &'a TensorMap) -> Result<Content<'a>, String> {
-        tensors.as_file().map(Content::Tensors).map_err(|error| format!("{}: {error}", file.display()))
+    pub(crate) fn tensors(file: &Path, tensors: &'a TensorMap) -> Result<FileContent<'a>, String> {
+        tensors.as_file().map(FileContent::Tensors).map_err(|error| format!("{}: {error}", file.display()))
     }
 
     fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
         match self {
-            Content::Bytes(bytes) => out.write_all(bytes),
-            Content::Tensors(tensors) => tensors.write_to(out),
+            FileContent::Bytes(bytes) => out.write_all(bytes),
+            FileContent::Tensors(tensors) => tensors.write_to(out),
         }
     }
 }
 
 /// Writes a checkpoint of these files, by name, and syncs it. Atomically replaces one of the same name. After an error
 /// the directory is as it was.
-pub(crate) fn write(disk: &dyn Disk, path: &Path, files: &[(&str, Content<'_>)]) -> Result<(), BoxError> {
+pub(crate) fn write(disk: &dyn Disk, path: &Path, files: &[(&str, FileContent<'_>)]) -> Result<(), BoxError> {
     let written = || {
         make_parents(disk, path)?;
         check_replaceable(path)?;
@@ -59,7 +59,7 @@ fn fill(
     disk: &dyn Disk,
     unfinished: &Path,
     path: &Path,
-    files: &[(&str, Content<'_>)],
+    files: &[(&str, FileContent<'_>)],
 ) -> Result<(), DiskError> {
     disk.make_directory(unfinished).map_err(DiskError::of("write checkpoint", path))?;
     let mut digests = BTreeMap::new();
@@ -81,7 +81,7 @@ fn fill(
     disk.sync_directory(unfinished).map_err(DiskError::of("write checkpoint", path))
 }
 
-fn write_hashed(disk: &dyn Disk, file: &Path, content: &Content<'_>) -> io::Result<FileDigest> {
+fn write_hashed(disk: &dyn Disk, file: &Path, content: &FileContent<'_>) -> io::Result<FileDigest> {
     let mut digest = None;
     disk.write(file, &mut |out| {
         let mut buffered = BufWriter::with_capacity(1 << 16, HashingWriter::new(out));

@@ -218,12 +218,12 @@ fn the_error_lists_harmful_changes_and_the_notice_the_others() {
     assert_eq!(
         refused,
         "the configuration differs from that of the checkpoint:\n  optimizer.lr: 0.001 -> 0.01\n  trainer.seed: 0 -> \
-         7\ntake the old values back, or accept the new ones with `--force` (`Trainer::accepting_changes`)"
+         7\nrestore the old values, or accept the new ones with `--force` (`Trainer::accepting_changes`)"
     );
     assert_eq!(
         change_notice(&all).as_deref(),
         Some(
-            "resumes with other settings: device: \"cpu\" -> \"gpu\" (results may differ in their last bits), \
+            "resumed with changed settings: device: \"cpu\" -> \"gpu\" (results may differ in their last bits), \
              trainer.max_steps: 9 -> 10"
         )
     );

@@ -8,7 +8,7 @@ mod written;
 use std::path::{Path, PathBuf};
 
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
-use tenterhook::run::{JournalEvent, RunDirectoryPlan, RunStatus};
+use tenterhook::run::{JournalEvent, RunDirectoryOptions, RunStatus};
 use tenterhook::toy::Toy;
 use tenterhook::{Failure, OnError, Origin, Outcome, Policy, Report, RunError, Settings};
 
@@ -95,7 +95,7 @@ impl Matrix {
         let call_log = CallLog::default();
         let settings = Settings { max_epochs: Some(epochs), background_saves: false, ..Settings::default() };
         let mut trainer = trainer(settings).with_strategy(LabStrategy::new(&call_log));
-        trainer = trainer.with_run_directory(RunDirectoryPlan { for_evaluations: true, ..plan(root) });
+        trainer = trainer.with_run_directory(RunDirectoryOptions { for_evaluations: true, ..plan(root) });
         if call == Call::Resume {
             trainer = trainer.restoring(self.checkpoint());
         }

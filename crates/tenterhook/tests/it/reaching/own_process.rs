@@ -6,7 +6,7 @@ use std::process::Command;
 
 use tenterhook::config::Sources;
 use tenterhook::registry::Registry;
-use tenterhook::run::RunDirectoryPlan;
+use tenterhook::run::RunDirectoryOptions;
 use tenterhook::task::AnyTask;
 use tenterhook::toy::ToyTask;
 
@@ -26,7 +26,7 @@ fn in_the_process() {
         Err(error) => return println!("refused: {error} {error:?}"),
     };
     let config = resolved.to_toml();
-    let plan = RunDirectoryPlan { config, ..RunDirectoryPlan::below(&resolved.runs_dir) };
+    let plan = RunDirectoryOptions { config, ..RunDirectoryOptions::in_dir(&resolved.runs_dir) };
     let mut trainer = resolved.bare_trainer(&registry).unwrap().with_run_directory(plan);
     let mut program = resolved.program(&tasks, &registry).unwrap();
     match program.fit(&mut trainer) {

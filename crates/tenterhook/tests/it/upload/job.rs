@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, Upload};
-use tenterhook::run::{RunDirectoryPlan, RunLock, SentByHook};
+use tenterhook::run::{RunDirectoryOptions, RunLock, SinkDeliveries};
 use tenterhook::toy::Toy;
 use tenterhook::{FromOptions, RunError, closure};
 
@@ -52,11 +52,11 @@ pub struct Ended {
     pub bits: Vec<u32>,
     pub how: String,
     pub told: Vec<String>,
-    pub sinks: Vec<SentByHook>,
+    pub sinks: Vec<SinkDeliveries>,
 }
 
 impl Ended {
-    pub fn sink(&self) -> &SentByHook {
+    pub fn sink(&self) -> &SinkDeliveries {
         &self.sinks[0]
     }
 
@@ -78,7 +78,7 @@ impl Job {
     /// Trains.
     pub fn run(&self) -> Ended {
         let lock = self.resume.then(|| RunLock::acquire(self.root.join("runs").join(ID)).unwrap());
-        let plan = RunDirectoryPlan { id: Some(ID.into()), resume: lock, ..plan(&self.root) };
+        let plan = RunDirectoryOptions { id: Some(ID.into()), resume: lock, ..plan(&self.root) };
         let mut trainer = trainer(epochs(self.epochs)).with_run_directory(plan);
         if self.resume {
             let newest = tenterhook::checkpoint::newest_whole(

@@ -75,7 +75,7 @@ fn tensors_that_cannot_be_written_are_refused_before_anything_is_touched() {
     let mut tensors = TensorMap::default();
     let (dtype, shape, bytes) = (tenterhook_core::DType::F16, vec![2], vec![0; 3]);
     tensors.insert("w", crate::tensors::TensorBytes { dtype, shape, bytes: bytes.into() });
-    let error = Content::tensors(&root.path().join("a").join(WEIGHTS), &tensors).err().unwrap();
+    let error = FileContent::tensors(&root.path().join("a").join(WEIGHTS), &tensors).err().unwrap();
     assert!(error.ends_with("a/weights.safetensors: tensor `w`: F16[2] cannot have 3 bytes"), "{error}");
 }
 

@@ -8,7 +8,7 @@ use super::*;
 use crate::checkpoint::post_save::{PendingPostSave, PostSave, Removals};
 use crate::checkpoint::roots::{CheckpointPath, Roots};
 use crate::checkpoint::writer::{SaveJob, SavePaths, Weights};
-use crate::checkpoint::{Announcement, Contents, LossesState, read_state};
+use crate::checkpoint::{Announcement, CheckpointContents, LossesState, read_state};
 use crate::module::{OptimizerState, Snapshot, SnapshotData};
 use crate::run::FilePosition;
 use crate::tensors::Buffers;
@@ -23,7 +23,7 @@ fn named(name: &str) -> CheckpointPath {
     RelPath::new(name).unwrap().into()
 }
 
-fn contents() -> Contents {
+fn contents() -> CheckpointContents {
     let length = MARKED.1.len() as u64;
     let post_save = PostSave { replaces: vec![named("older"), named("a")], link: Some(named("last")) };
     let mut state: serde_json::Value = serde_json::from_slice(&state(SAVED.1)).unwrap();
@@ -83,7 +83,7 @@ pub fn resume(disk: &dyn Disk, root: &Path) -> Result<(), BoxError> {
     if number_of(&newest) != SAVED.1 {
         return Ok(());
     }
-    let Contents { number, post_save, .. } = read_state(&newest)?;
+    let CheckpointContents { number, post_save, .. } = read_state(&newest)?;
     let pending_post_save = PendingPostSave { checkpoint: newest, number, post_save };
     all_removed(pending_post_save.finish(disk, &Roots::new(None, root.to_owned(), Vec::new()))?)
 }

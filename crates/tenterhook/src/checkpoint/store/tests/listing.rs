@@ -12,7 +12,7 @@ fn save_with(path: &Path, number: u64, changes: &serde_json::Value) {
         state[name] = value.clone();
     }
     let state = state.to_string().into_bytes();
-    write(&Faulty::never(), path, &[(STATE, Content::Bytes(&state))]).unwrap();
+    write(&Faulty::never(), path, &[(STATE, FileContent::Bytes(&state))]).unwrap();
 }
 
 #[test]

@@ -37,9 +37,9 @@ fn save(disk: &dyn Disk, path: &Path, number: u64) -> Result<(), BoxError> {
     let optimizer = TensorMap::default();
     let state = state(number);
     let files = [
-        (WEIGHTS, Content::tensors(&path.join(WEIGHTS), &weights)?),
-        (OPTIMIZERS, Content::tensors(&path.join(OPTIMIZERS), &optimizer)?),
-        (STATE, Content::Bytes(&state)),
+        (WEIGHTS, FileContent::tensors(&path.join(WEIGHTS), &weights)?),
+        (OPTIMIZERS, FileContent::tensors(&path.join(OPTIMIZERS), &optimizer)?),
+        (STATE, FileContent::Bytes(&state)),
     ];
     write(disk, path, &files)
 }

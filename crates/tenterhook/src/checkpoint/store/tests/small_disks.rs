@@ -22,7 +22,7 @@ fn a_full_disk_is_reported_and_existing_files_are_kept() {
     save(&RealDisk, &a, 1).unwrap();
     let large = vec![7; 4 << 20];
     for path in [&b, &a] {
-        let files = [(STATE, Content::Bytes(&large))];
+        let files = [(STATE, FileContent::Bytes(&large))];
         let error = write(&RealDisk, path, &files).expect_err("it does not fit").to_string();
         assert!(error.contains("state.json: No space left on device"), "{error}");
         assert!(error.ends_with("; make room there, or choose another directory"), "{error}");

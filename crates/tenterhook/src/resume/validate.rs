@@ -1,10 +1,10 @@
-//! Admission: checks that a checkpoint may be restored, before any hook is called.
+//! Validates a resume before any hook is called: whether the checkpoint can be restored in this run.
 
 use tenterhook_core::{BoxError, Failure, Stage};
 
 use super::restore::in_state_of;
 use crate::call::Call;
-use crate::checkpoint::{Contents, largest_number, read};
+use crate::checkpoint::{CheckpointContents, largest_number, read};
 use crate::config;
 use crate::journal::RunNotice;
 use crate::loops::Callee;
@@ -15,7 +15,7 @@ impl<M: Module> Call<'_, M> {
     /// states that hooks cannot load, or in a run that cannot be resumed.
     ///
     /// Only the data module has been set up. After a refusal no hook is called and nothing is written.
-    pub(crate) fn admit(&mut self) -> Result<(), Failure> {
+    pub(crate) fn validate_resume(&mut self) -> Result<(), Failure> {
         self.check_record()?;
         let Some(path) = self.resume.options.checkpoint.take() else { return Ok(()) };
         let mut contents = call!(self.run, Trainer, "restore", read(&path))?;
@@ -33,7 +33,7 @@ impl<M: Module> Call<'_, M> {
             self.check_data_state(&contents)?;
             self.check_data(&contents.identity)?;
         }
-        self.resume.admitted = Some((path, contents));
+        self.resume.validated = Some((path, contents));
         Ok(())
     }
 
@@ -54,13 +54,13 @@ impl<M: Module> Call<'_, M> {
         if self.run.state.stage != Stage::Fit || self.run.shared.run.fast_dev_run {
             return Ok(());
         }
-        let admitted = recording.recorder().admit(self.resume.options.checkpoint.as_deref());
-        call!(self.run, Trainer, "begin", admitted)
+        let validated = recording.recorder().validate_resume(self.resume.options.checkpoint.as_deref());
+        call!(self.run, Trainer, "begin", validated)
     }
 
     /// Checks that the directories of checkpoints are usable. A checkpoint that no longer exists is not
     /// announced; one that cannot be read is an error.
-    fn check_checkpoints(&mut self, contents: &mut Contents) -> Result<(), Failure> {
+    fn check_checkpoints(&mut self, contents: &mut CheckpointContents) -> Result<(), Failure> {
         let roots = self.run.roots();
         let saves = self.run.journal.recording.is_some() && !self.run.shared.run.fast_dev_run;
         let unannounced = std::mem::take(&mut contents.unannounced);
@@ -83,7 +83,7 @@ impl<M: Module> Call<'_, M> {
     }
 
     /// Refuses another configuration, such as another model or optimizer.
-    fn check_config(&mut self, contents: &Contents) -> Result<(), Failure> {
+    fn check_config(&mut self, contents: &CheckpointContents) -> Result<(), Failure> {
         let rules = self.resume.options.change_rules.take().unwrap_or_default();
         let differences = rules.differences(&contents.config, &self.run.shared.run.config);
         self.resume.changes.extend(config::change_notice(&differences));
@@ -96,7 +96,7 @@ impl<M: Module> Call<'_, M> {
     }
 
     /// Refuses other hooks, whose states would be missing or lost.
-    fn check_hooks(&mut self, contents: &Contents) -> Result<(), Failure> {
+    fn check_hooks(&mut self, contents: &CheckpointContents) -> Result<(), Failure> {
         if self.resume.options.accept_other_hooks {
             return Ok(());
         }
@@ -118,7 +118,7 @@ impl<M: Module> Call<'_, M> {
     }
 
     /// Refuses a state of the data module that would be missing or lost.
-    fn check_data_state(&mut self, contents: &Contents) -> Result<(), Failure> {
+    fn check_data_state(&mut self, contents: &CheckpointContents) -> Result<(), Failure> {
         let refusal = match (&contents.data, &self.run.checkpointer.data) {
             _ if self.resume.options.accept_changes => return Ok(()),
             (None, None) | (Some(_), Some(_)) => return Ok(()),
