@@ -68,7 +68,7 @@ macro_rules! define_burn_module {
                 Err("this module has no predict_step".into())
             }
 
-            /// The optimizers and schedules, for a training of this length. Not called if
+            /// The optimizers and schedules, for a training run of this length. Not called if
             /// [`Burn::with_optimizers`] sets them.
             fn configure_optimizers(&mut self, _horizon: Horizon) -> Result<Optimizers, BoxError> {
                 Err("this module has no configure_optimizers, and Burn::with_optimizers was not called".into())

@@ -273,7 +273,7 @@ macro_rules! define_module {
                 Err("this module has no predict_step".into())
             }
 
-            /// Creates the optimizers and schedulers for a training of this length.
+            /// Creates the optimizers and schedulers for a training run of this length.
             fn configure_optimizers(&mut self, horizon: Horizon) -> ModuleResult<Optimization>;
 
             /// Whether the loop calls backward and optimizer steps. If false, the module calls

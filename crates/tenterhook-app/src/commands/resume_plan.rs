@@ -59,7 +59,7 @@ impl ResumePlan {
                 return Err(CommandError::new(what_is).fix(fix));
             }
             if finished.is_none() {
-                let refused = change_error("configuration", &rules.differences(&state.config, &config));
+                let refused = change_error("configuration", &rules.changes(&state.config, &config));
                 if let Some(refused) = refused.filter(|_| !options.force) {
                     let place = format!("cannot resume from {}", checkpoint.display());
                     return Err(CommandError::new(refused).at(place));

@@ -113,15 +113,15 @@ impl Range {
     }
 
     fn at_row(&self, row: usize, rows: usize) -> f64 {
-        let share = row as f64 / (rows - 1).max(1) as f64;
-        self.high * (1.0 - share) + self.low * share
+        let fraction = row as f64 / (rows - 1).max(1) as f64;
+        self.high * (1.0 - fraction) + self.low * fraction
     }
 }
 
 /// The dot at a fraction of the range.
-fn dot_at(share: f64, dots: usize) -> usize {
+fn dot_at(fraction: f64, dots: usize) -> usize {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // between 0 and the number of dots
-    let dot = (share.clamp(0.0, 1.0) * (dots - 1) as f64).round() as usize;
+    let dot = (fraction.clamp(0.0, 1.0) * (dots - 1) as f64).round() as usize;
     dot
 }
 

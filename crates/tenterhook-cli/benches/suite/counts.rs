@@ -6,7 +6,7 @@ use crate::callgrind::valgrind;
 use crate::measure::{Effort, Result};
 use crate::table::Line;
 
-/// The count per step in steady state: the difference between trainings of `few` and of `few + more` steps, divided by
+/// The count per step in steady state: the difference between training runs of `few` and of `few + more` steps, divided by
 /// `more`. Both run in parallel, which does not change the counts.
 pub fn per_step(few: u64, more: u64, count: impl Fn(u64) -> Result<u64> + Sync) -> Result<f64> {
     let counted = |steps| count(steps).map_err(|error| error.to_string());
@@ -60,7 +60,7 @@ pub fn allocations(_: Effort) -> Result<Vec<Line>> {
     ])
 }
 
-/// The number of allocations of a whole training.
+/// The number of allocations of a whole training run.
 fn allocated(what: &str, how: &str, steps: u64) -> Result<u64> {
     let profile = tempfile::NamedTempFile::new()?;
     valgrind::count_into(&std::env::current_exe()?, &arguments(what, how, steps), profile.path())?;

@@ -11,7 +11,7 @@ use crate::counts::per_step;
 use crate::measure::{Effort, Measured, Result, alternate};
 use crate::table::Line;
 
-/// The output of that program for one training.
+/// The output of that program for one training run.
 #[derive(Clone, Copy, Deserialize)]
 struct Trained {
     seconds_per_step: f64,

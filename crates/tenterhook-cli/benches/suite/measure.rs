@@ -35,7 +35,7 @@ impl Measured {
     pub fn of(mut samples: Vec<f64>) -> Result<Measured> {
         samples.sort_by(f64::total_cmp);
         if samples.iter().any(|sample| sample.is_nan()) {
-            return Err("a training ended before its steps were timed".into());
+            return Err("a training run ended before its steps were timed".into());
         }
         let [Some(first), Some(last)] = [samples.first(), samples.last()] else {
             return Err("no round was measured".into());

@@ -36,7 +36,7 @@ const COUNTED: [(&str, &str, &str, f64, &str); 5] = [
     ("gpt", "natively", "gpt", 1.01, "the same on Burn's own tensors"),
 ];
 
-/// Instructions of a training of one step. One step is enough, since these hooks do the same in every step,
+/// Instructions of a training run of one step. One step is enough, since these hooks do the same in every step,
 /// and callgrind takes half a minute for each.
 fn first_step(model: &str, how: &str) -> Result<f64> {
     instructions_per_step(model, how, 0, 1)

@@ -1,4 +1,4 @@
-//! The measured trainings, by name.
+//! The measured training runs, by name.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::nothing;
 use crate::on_gpt::{Natively, OnHost, PlainGpt};
 use crate::workload::{self, BuiltInCnn, BuiltInGpt, Deep, Span, Tiny, Workload};
 
-/// The variants of a measured training.
+/// The variants of a measured training run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// A Burn loop without a trainer.
@@ -58,7 +58,7 @@ impl How {
     }
 }
 
-/// Runs one training and prints the time per step.
+/// Runs a single training and prints the time per step.
 pub fn run(what: &str, how: &str, steps: u64) -> Result<()> {
     let known = || format!("`{how}` is none of {:?}", How::ALL.map(|(name, _)| name));
     let how = How::parse(how).ok_or_else(known)?;

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! It fails if a background save blocks training for more than 1/20 of a plain save, or if blocking and
-//! slowdown together take more than 1/5 of it. `--blocked` checks only the first limit, with one training of
+//! slowdown together take more than 1/5 of it. `--blocked` checks only the first limit, with one training run of
 //! each kind, because the slowdown depends on other load on the machine.
 
 use std::error::Error;
@@ -36,11 +36,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const INPUTS: usize = 1024;
 const HIDDEN: usize = 2304;
 const BATCH: usize = 32;
-/// Steps before anything is measured, steps between saves, and saves of a training.
+/// Steps before anything is measured, steps between saves, and saves of a training run.
 const WARM_UP: u64 = 5;
 const INTERVAL: u64 = 20;
 const SAVES: u64 = 8;
-/// Trainings of each kind. They alternate, so other load affects both equally.
+/// Training runs with and without background saves. They alternate, so other load affects both equally.
 const ROUNDS: usize = 3;
 
 /// Limits as fractions of a plain save: blocking alone, and with the slowdown of the following steps.
@@ -178,7 +178,7 @@ impl Save {
 }
 
 impl Times {
-    /// Adds a training. A step lasts until the next one starts.
+    /// Adds a training run. A step lasts until the next one starts.
     fn add(&mut self, events: &[(Instant, Event)]) {
         let milliseconds = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1e3;
         let (mut began, mut asked) = (None, None);

@@ -177,7 +177,7 @@ fn every_configuration_loads() {
     assert!(refused.is_empty(), "{refused}");
 }
 
-/// Runs the commands of a page in a new directory, one block after the other, with small trainings. A comment
+/// Runs the commands of a page in a new directory, one block after the other, with small training runs. A comment
 /// `<!-- run: COMMAND -->` also runs, but readers do not see it.
 #[test]
 fn every_command_runs() {

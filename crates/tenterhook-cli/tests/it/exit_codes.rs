@@ -121,7 +121,7 @@ fn places(kind: &str) -> Vec<&'static str> {
     }
 }
 
-/// One training: the directory of its runs, its configuration, and the expected result.
+/// One training run: the directory of its runs, its configuration, and the expected result.
 struct Case {
     directory: String,
     config: String,

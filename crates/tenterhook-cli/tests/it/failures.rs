@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::tenter::{Ran, TestDir};
 
-/// A training with a hook whose file cannot be written.
+/// A training run with a hook whose file cannot be written.
 fn trained(dir: &TestDir, on_error: &str, more: &[&str]) -> Ran {
     // The parent of the file is a file itself.
     let path = dir.write("file", "").join("below.jsonl");

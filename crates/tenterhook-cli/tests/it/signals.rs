@@ -24,7 +24,7 @@ impl RunningProgram {
         RunningProgram { child, stderr }
     }
 
-    /// A training that runs until it is stopped.
+    /// A training run that lasts until it is stopped.
     pub(crate) fn train(dir: &TestDir, more: &[&str]) -> RunningProgram {
         let long = ["train", "--set", "task=toy", "--set", "trainer.max_epochs=100000000"];
         let mut program = RunningProgram::start(dir, &[&long, more].concat());

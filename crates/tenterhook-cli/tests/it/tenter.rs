@@ -56,7 +56,7 @@ impl TestDir {
         self.command(arguments).output().expect("it runs").into()
     }
 
-    /// A training of a few steps.
+    /// A training run of a few steps.
     pub(crate) fn train(&self, more: &[&str]) -> Ran {
         let few = ["train", "--set", "trainer.max_epochs=2", "--set", "trainer.limit_train_batches=3"];
         self.run(&[&few, more].concat())

@@ -80,20 +80,20 @@ impl TensorStats {
         TensorStats { count: values.len(), norm, non_finite, ..TensorStats::of(&finite) }
     }
 
-    /// The share of the elements that are zero.
+    /// The fraction of the elements that are zero.
     #[must_use]
-    pub fn zero_share(&self) -> f64 {
-        self.share(self.zeros)
+    pub fn zero_fraction(&self) -> f64 {
+        self.fraction(self.zeros)
     }
 
-    /// The share of the elements that are NaN or infinite.
+    /// The fraction of the elements that are NaN or infinite.
     #[must_use]
-    pub fn non_finite_share(&self) -> f64 {
-        self.share(self.non_finite)
+    pub fn non_finite_fraction(&self) -> f64 {
+        self.fraction(self.non_finite)
     }
 
-    fn share(&self, of: usize) -> f64 {
-        if self.count == 0 { 0.0 } else { of as f64 / self.count as f64 }
+    fn fraction(&self, count: usize) -> f64 {
+        if self.count == 0 { 0.0 } else { count as f64 / self.count as f64 }
     }
 }
 
@@ -337,8 +337,8 @@ mod tests {
     #[test]
     fn shares_are_of_all_elements() {
         let stats = TensorStats::of(&[0.0, f32::NAN, 1.0, 0.0]);
-        assert!((stats.zero_share() - 0.5).abs() < f64::EPSILON);
-        assert!((stats.non_finite_share() - 0.25).abs() < f64::EPSILON);
-        assert!(TensorStats::of(&[]).zero_share() < f64::EPSILON);
+        assert!((stats.zero_fraction() - 0.5).abs() < f64::EPSILON);
+        assert!((stats.non_finite_fraction() - 0.25).abs() < f64::EPSILON);
+        assert!(TensorStats::of(&[]).zero_fraction() < f64::EPSILON);
     }
 }

@@ -167,17 +167,17 @@ impl<P: FnMut(&RunContext<'_>) -> bool + Send + 'static> Gate for When<P> {
     }
 }
 
-/// Passes a random share of all training batches.
+/// Passes a random fraction of all training batches.
 #[derive(Debug)]
 pub struct Sampled {
-    share: f64,
+    fraction: f64,
 }
 
 impl Sampled {
-    /// Opens for this share of all training batches, from 0 to 1.
+    /// Opens for this fraction of all training batches, from 0 to 1.
     #[must_use]
-    pub fn new(share: f64) -> Sampled {
-        Sampled { share }
+    pub fn new(fraction: f64) -> Sampled {
+        Sampled { fraction }
     }
 }
 
@@ -188,7 +188,7 @@ impl Gate for Sampled {
             return true;
         }
         let seed = run_cx.shared.streams.borrow().seed() ^ run_cx.total_batches.rotate_left(32);
-        RandomStream::new(seed, "sampled", &run_cx.hook_name()).uniform() < self.share
+        RandomStream::new(seed, "sampled", &run_cx.hook_name()).uniform() < self.fraction
     }
 
     fn passes_every_epoch(&self) -> bool {

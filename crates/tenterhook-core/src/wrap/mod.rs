@@ -158,8 +158,8 @@ impl AnyHook {
 
     /// See [`HookExt::sampled`].
     #[must_use]
-    pub fn sampled(self, share: f64) -> AnyHook {
-        self.gated(Sampled::new(share))
+    pub fn sampled(self, fraction: f64) -> AnyHook {
+        self.gated(Sampled::new(fraction))
     }
 }
 
@@ -197,10 +197,10 @@ pub trait HookExt: Hook + Sized {
         Gated::new(self, When(predicate))
     }
 
-    /// Runs the hook in a random share of all training batches, from 0 (none) to 1 (all). The choice depends
+    /// Runs the hook in a random fraction of all training batches, from 0 (none) to 1 (all). The choice depends
     /// only on the seed, the name under which the hook is registered, and the batch.
-    fn sampled(self, share: f64) -> Gated<Self, Sampled> {
-        Gated::new(self, Sampled::new(share))
+    fn sampled(self, fraction: f64) -> Gated<Self, Sampled> {
+        Gated::new(self, Sampled::new(fraction))
     }
 }
 

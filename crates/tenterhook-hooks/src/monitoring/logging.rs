@@ -45,7 +45,7 @@ options! {
 pub struct Logging {
     options: LoggingOptions,
     memory: Resumable<SavedState>,
-    evaluation: LogPosition,
+    evaluation_start: LogPosition,
 }
 
 /// State saved in checkpoints.
@@ -53,7 +53,7 @@ pub struct Logging {
 struct SavedState {
     training: Stopwatch,
     epoch: Stopwatch,
-    epoch_mark: LogPosition,
+    epoch_start: LogPosition,
     best: Option<Best>,
     /// The metrics of this epoch's last validation, which are already reported.
     #[serde(default, with = "tenterhook_core::number::map")]
@@ -71,14 +71,14 @@ const BEST_OF: &str = "val/loss";
 
 impl FromOptions for Logging {
     type Options = LoggingOptions;
-    const PURPOSE: &str = "reports the course of training: start, epochs, validations, checkpoints, end";
+    const PURPOSE: &str = "reports the progress of training: start, epochs, validations, checkpoints, end";
     const EXAMPLE: &str = "log_every_n_epochs = 2";
 
     fn from_options(options: LoggingOptions) -> Result<Logging, OptionError> {
         let none = |error: OptionError| error.fix("to report nothing, write `enabled = false`");
         checks::one_or_more("log_every_n_epochs", options.log_every_n_epochs).map_err(none)?;
-        let (memory, evaluation) = Default::default();
-        Ok(Logging { options, memory, evaluation })
+        let (memory, evaluation_start) = Default::default();
+        Ok(Logging { options, memory, evaluation_start })
     }
 }
 
@@ -142,7 +142,7 @@ impl Observer for Logging {
     fn on_train_epoch_start(&mut self, cx: &TrainEpochStart) -> HookResult {
         self.memory.epoch = Stopwatch::default();
         self.memory.epoch.start(cx.elapsed());
-        self.memory.epoch_mark = cx.metrics().log_position();
+        self.memory.epoch_start = cx.metrics().log_position();
         self.memory.reported.clear();
         Ok(())
     }
@@ -151,7 +151,7 @@ impl Observer for Logging {
         if self.is_due(cx) {
             let time = self.memory.epoch.read(cx.elapsed());
             let mut line = format!("{} done in {}", cx.epoch_label(), text::duration(time.as_secs_f64()));
-            let mut metrics = cx.metrics().since_without_hooks(self.memory.epoch_mark);
+            let mut metrics = cx.metrics().since_without_hooks(self.memory.epoch_start);
             metrics.retain(|name, _| !self.memory.reported.contains_key(name));
             text::add_metrics(&mut line, &metrics);
             cx.print(line);
@@ -161,7 +161,7 @@ impl Observer for Logging {
     }
 
     fn on_validation_start(&mut self, cx: &ValidationStart) -> HookResult {
-        self.evaluation = cx.metrics().log_position();
+        self.evaluation_start = cx.metrics().log_position();
         Ok(())
     }
 
@@ -170,7 +170,7 @@ impl Observer for Logging {
             return Ok(());
         }
         if cx.stage != Stage::Fit || self.is_due(cx) {
-            self.memory.reported = cx.metrics().since(self.evaluation);
+            self.memory.reported = cx.metrics().since(self.evaluation_start);
             let mut line = match cx.stage {
                 Stage::Fit => format!("validation after step {}", cx.step),
                 _ => "validation".into(),
@@ -185,13 +185,13 @@ impl Observer for Logging {
     }
 
     fn on_test_start(&mut self, cx: &TestStart) -> HookResult {
-        self.evaluation = cx.metrics().log_position();
+        self.evaluation_start = cx.metrics().log_position();
         Ok(())
     }
 
     fn on_test_end(&mut self, cx: &TestEnd) -> HookResult {
         let mut line = String::from("test");
-        text::add_metrics(&mut line, &cx.metrics().since(self.evaluation));
+        text::add_metrics(&mut line, &cx.metrics().since(self.evaluation_start));
         cx.print(line);
         Ok(())
     }

@@ -60,7 +60,7 @@ impl std::fmt::Display for ConfigChange {
 ///
 /// let old = json!({ "optimizer": { "lr": 0.001 }, "trainer": { "max_epochs": 3 } });
 /// let new = json!({ "optimizer": { "lr": 0.01 }, "trainer": { "max_epochs": 5 } });
-/// let all = ChangeRules::default().differences(&old, &new);
+/// let all = ChangeRules::default().changes(&old, &new);
 /// assert_eq!(all[0].to_string(), "optimizer.lr: 0.001 -> 0.01");
 /// assert_eq!((all[0].impact, all[1].impact), (Impact::Harmful, Impact::None));
 /// ```
@@ -84,7 +84,7 @@ impl ChangeRules {
     /// compared. A hook that is in only one configuration counts as harmless here; the resume itself compares
     /// the registered hooks with those of the checkpoint.
     #[must_use]
-    pub fn differences(&self, old: &Value, new: &Value) -> Vec<ConfigChange> {
+    pub fn changes(&self, old: &Value, new: &Value) -> Vec<ConfigChange> {
         if old.is_null() || new.is_null() {
             return Vec::new();
         }
@@ -180,20 +180,20 @@ fn compared(
     }
     let gone = old.into_iter().filter(|(_, old)| old != MASK);
     pairs.extend(gone.map(|(key, old)| (key, (Some(old), None))));
-    let difference = |(key, (old, new)): (Vec<String>, _)| ConfigChange {
+    let change = |(key, (old, new)): (Vec<String>, _)| ConfigChange {
         impact: impact(&key),
         key: format!("{prefix}{}", key.join(".")),
         old,
         new,
     };
-    pairs.into_iter().map(difference).collect()
+    pairs.into_iter().map(change).collect()
 }
 
 /// The error for a resume with harmful changes of configuration or data, if there are any.
 #[must_use]
-pub fn change_error(subject: &str, differences: &[ConfigChange]) -> Option<String> {
-    let harmful = differences.iter().filter(|difference| difference.impact == Impact::Harmful);
-    let lines: Vec<_> = harmful.map(|difference| format!("\n  {difference}")).collect();
+pub fn change_error(subject: &str, changes: &[ConfigChange]) -> Option<String> {
+    let harmful = changes.iter().filter(|change| change.impact == Impact::Harmful);
+    let lines: Vec<_> = harmful.map(|change| format!("\n  {change}")).collect();
     (!lines.is_empty()).then(|| {
         format!(
             "the {subject} differs from that of the checkpoint:{}\nrestore the old values, or accept the new ones \
@@ -205,13 +205,13 @@ pub fn change_error(subject: &str, differences: &[ConfigChange]) -> Option<Strin
 
 /// The notice of the changes that are not harmful, if there are any.
 #[must_use]
-pub fn change_notice(differences: &[ConfigChange]) -> Option<String> {
-    let texts: Vec<_> = differences
+pub fn change_notice(changes: &[ConfigChange]) -> Option<String> {
+    let texts: Vec<_> = changes
         .iter()
-        .filter_map(|difference| match difference.impact {
+        .filter_map(|change| match change.impact {
             Impact::Harmful => None,
-            Impact::None => Some(difference.to_string()),
-            Impact::Rounding => Some(format!("{difference} (results may differ in their last bits)")),
+            Impact::None => Some(change.to_string()),
+            Impact::Rounding => Some(format!("{change} (results may differ in their last bits)")),
         })
         .collect();
     (!texts.is_empty()).then(|| format!("resumed with changed settings: {}", texts.join(", ")))

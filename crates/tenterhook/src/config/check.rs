@@ -1,6 +1,6 @@
 //! Validates a value against the JSON schema of its type, and finds all errors in one pass.
 //!
-//! The schema defines keys, types and allowed words. Errors that only the type detects, such as the format of
+//! The schema defines keys, types and allowed values. Errors that only the type detects, such as the format of
 //! a time, are found when the value is decoded, after all other errors have been [repaired](repair).
 
 use tenterhook_core::plan::nearest;
@@ -29,11 +29,11 @@ pub(crate) fn read_all<T>(
             Err(error) => error,
         };
         // An error at a repaired place may be caused by the repair.
-        let is_ours = |repaired: &Vec<String>| match &error.keys[..] {
+        let caused_by_repair = |repaired: &Vec<String>| match &error.keys[..] {
             [] => error.path.starts_with(repaired) || repaired.starts_with(&error.path),
             keys => repaired.first().is_some_and(|key| keys.contains(key)),
         };
-        if let Some(path) = repaired.iter().find(|path| is_ours(path)) {
+        if let Some(path) = repaired.iter().find(|path| caused_by_repair(path)) {
             if restore(&mut value, path, example) {
                 continue;
             }

@@ -101,7 +101,7 @@ impl HookKeys {
     /// Values that are valid by type but not for this hook.
     pub(super) fn problems(&self, hook: &AnyHook) -> Vec<Problem> {
         let mut problems = Vec::new();
-        if self.sampled.is_some_and(|share| !(share > 0.0 && share <= 1.0)) {
+        if self.sampled.is_some_and(|fraction| !(fraction > 0.0 && fraction <= 1.0)) {
             let problem = Problem::new("sampled", "`sampled` must be above 0 and at most 1");
             problems.push(problem.fix("for example, write 0.1; `enabled = false` switches a hook off"));
         }
@@ -175,8 +175,8 @@ impl HookKeys {
         if let Some(cadence) = self.every {
             hook = hook.gated(Every::new(cadence));
         }
-        if let Some(share) = self.sampled {
-            hook = hook.gated(Sampled::new(share));
+        if let Some(fraction) = self.sampled {
+            hook = hook.gated(Sampled::new(fraction));
         }
         if let Some(condition) = &self.when {
             hook = hook.gated(Conditioned::new(condition.clone()));

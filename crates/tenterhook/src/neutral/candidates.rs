@@ -7,7 +7,7 @@ use super::runs::Ran;
 use crate::journal::RunNotice;
 use crate::trainer::{Report, Trainer};
 
-/// The hooks of a training: those to test, and those to exclude.
+/// The hooks of a training run: those to test, and those to exclude.
 pub(super) struct Candidates {
     /// The observers to test, in registration order.
     pub(super) tested: Vec<String>,

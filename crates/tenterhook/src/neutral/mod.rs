@@ -63,7 +63,7 @@ use candidates::Candidates;
 use recorder::RunRecord;
 use runs::Runs;
 
-/// A training that is ready to start: a trainer, a module and data.
+/// A training run that is ready to start: a trainer, a module and data.
 pub trait Training {
     /// The trainer.
     fn trainer(&mut self) -> &mut Trainer;
@@ -102,7 +102,7 @@ pub enum NeutralError {
     /// `make` returned an error.
     #[error("{0}")]
     Make(#[source] BoxError),
-    /// `make` returned a training with other hooks.
+    /// `make` returned a training run with other hooks.
     #[error("the training was built again, and its hooks differ: {0}")]
     OtherHooks(#[from] RosterError),
     /// The temporary directory could not be made.
@@ -130,8 +130,8 @@ pub enum NeutralError {
     },
 }
 
-/// Tests the observers of a training in its first `steps` optimizer steps, or in all of them if it is
-/// shorter. Every call of `make` must make the same training, with the same seed.
+/// Tests the observers of a training run in its first `steps` optimizer steps, or in all of them if it is
+/// shorter. Every call of `make` must make the same training run, with the same seed.
 pub fn verify<T: Training>(
     steps: u64,
     make: impl FnMut() -> Result<T, BoxError>,

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 use tenterhook_core::readable::plural;
 
-/// Whether the observers of a training are neutral.
+/// Whether the observers of a training run are neutral.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NeutralityReport {
     /// The observers that were tested, in registration order.

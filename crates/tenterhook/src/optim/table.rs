@@ -170,7 +170,7 @@ impl SchedulerTable {
     }
 }
 
-/// Builds the optimizer of both tables, once for each training.
+/// Builds the optimizer of both tables, once for each training run.
 #[derive(Clone)]
 pub struct OptimizerFactory<E: Engine> {
     optimizer: OptimizerTable<E>,

@@ -85,7 +85,7 @@ impl<M: Module> Call<'_, M> {
     /// Refuses another configuration, such as another model or optimizer.
     fn check_config(&mut self, contents: &CheckpointContents) -> Result<(), Failure> {
         let rules = self.resume.options.change_rules.take().unwrap_or_default();
-        let differences = rules.differences(&contents.config, &self.run.shared.run.config);
+        let differences = rules.changes(&contents.config, &self.run.shared.run.config);
         self.resume.changes.extend(config::change_notice(&differences));
         match config::change_error("configuration", &differences)
             .filter(|_| !self.resume.options.accept_changes)

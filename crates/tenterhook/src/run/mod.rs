@@ -53,7 +53,7 @@ use crate::tensors::TensorMap;
 /// [`weights`](Recorder::weights), of the last [`flush`](Recorder::flush) or of [`end`](Recorder::end), make the call
 /// fail when it ends.
 pub trait Recorder: Send {
-    /// Refuses a training from this checkpoint, or from the start of the run, that cannot be recorded. Called before
+    /// Refuses a training run from this checkpoint, or from the start of the run, that cannot be recorded. Called before
     /// any hook; must not write.
     fn validate_resume(&self, _resumed_from: Option<&Path>) -> Result<(), BoxError> {
         Ok(())

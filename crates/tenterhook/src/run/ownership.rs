@@ -34,7 +34,7 @@ impl std::fmt::Debug for UserKey {
 /// The key that signs the configuration of a run.
 #[derive(Clone, Debug, Default)]
 pub enum Signer {
-    /// The key of [`UserKey::of_user`], loaded when a training with a configuration begins, and not for a dry run or an
+    /// The key of [`UserKey::of_user`], loaded when a training run with a configuration begins, and not for a dry run or an
     /// evaluation.
     #[default]
     User,

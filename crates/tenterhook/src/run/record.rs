@@ -262,8 +262,8 @@ impl RunRecord {
         missing
     }
 
-    /// Records the end of a call. After a training that is followed by a test, the status stays `running`, so that a
-    /// run that is killed in its test does not count as finished. A successful evaluation after a training does not
+    /// Records the end of a call. After training that is followed by a test, the status stays `running`, so that a
+    /// run that is killed in its test does not count as finished. A successful evaluation after training does not
     /// change the status.
     pub(super) fn note_end(&mut self, end: &CallEnd<'_>, directory: &Path, is_main: bool, then_test: bool) {
         let status = RunStatus::from(end.outcome);

@@ -236,7 +236,7 @@ fn finished(
     let untested = record.trained.as_ref().and(record.weights_to_test.as_ref());
     let untested = untested.map(|weights| weights.below(&run.directory));
     if let Some((new, rules)) = config {
-        let changed = rules.differences(&config_of(run)?, new);
+        let changed = rules.changes(&config_of(run)?, new);
         let is_limit = |difference: &ConfigChange| LIMITS.contains(&difference.key.as_str());
         if changed.iter().any(|difference| is_limit(difference) && is_raised(difference)) {
             return Ok(None);
@@ -296,11 +296,11 @@ fn newest_compatible(
 
 fn is_compatible(run: &Run, config: Option<ResumeConfig<'_>>) -> Result<bool, ReadError> {
     let Some((config, rules)) = config else { return Ok(true) };
-    let differences = rules.differences(&config_of(run)?, config);
+    let differences = rules.changes(&config_of(run)?, config);
     Ok(differences.iter().all(|difference| difference.impact != Impact::Harmful))
 }
 
-/// Whether the run is a training. A run that was killed before its first journal entry counts as one.
+/// Whether the run is a training run. A run that was killed before its first journal entry counts as one.
 fn is_training(run: &Run) -> Result<bool, ReadError> {
     let happened = run.event_log()?;
     let mut stages = happened.entries.iter().filter_map(|entry| match entry.what {

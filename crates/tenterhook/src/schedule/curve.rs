@@ -19,7 +19,7 @@ impl Warmup {
     }
 
     fn rule(self) -> Rule {
-        let what = format!("`warmup_from = {}` must be a share between 0 and 1", self.from);
+        let what = format!("`warmup_from = {}` must be a fraction between 0 and 1", self.from);
         ((0.0..=1.0).contains(&self.from), OptionError::new("warmup_from", what))
     }
 }

@@ -51,10 +51,10 @@ impl Default for OneCycle {
 }
 
 impl OneCycle {
-    fn between(&self, from: f64, to: f64, share: f64) -> f64 {
+    fn between(&self, from: f64, to: f64, fraction: f64) -> f64 {
         match self.anneal_strategy {
-            Anneal::Cos => to + (from - to) / 2.0 * (1.0 + (std::f64::consts::PI * share).cos()),
-            Anneal::Linear => from + (to - from) * share,
+            Anneal::Cos => to + (from - to) / 2.0 * (1.0 + (std::f64::consts::PI * fraction).cos()),
+            Anneal::Linear => from + (to - from) * fraction,
         }
     }
 }
@@ -65,13 +65,13 @@ impl Curve for OneCycle {
     fn rules(&self) -> Vec<Rule> {
         let OneCycle { pct_start, div_factor, final_div_factor, three_phase, .. } = *self;
         let most = if three_phase { 0.5 } else { 1.0 };
-        let share = format!("`pct_start = {pct_start}` must be a share between 0 and {most}");
+        let fraction = format!("`pct_start = {pct_start}` must be a fraction between 0 and {most}");
         let divisor = |key: &str, value: f64| {
             let what = format!("`{key} = {value}` must be a number above 0");
             (value.is_finite() && value > 0.0, OptionError::new(key, what))
         };
         vec![
-            ((0.0..=most).contains(&pct_start), OptionError::new("pct_start", share)),
+            ((0.0..=most).contains(&pct_start), OptionError::new("pct_start", fraction)),
             divisor("div_factor", div_factor),
             divisor("final_div_factor", final_div_factor),
         ]

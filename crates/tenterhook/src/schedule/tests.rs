@@ -227,7 +227,7 @@ fn an_unknown_length_is_an_error_with_its_fix() {
 fn invalid_options_are_refused_in_configurations_and_in_code() {
     for (name, options, hint) in [
         ("cosine", json!({ "min_factor": -1.0 }), "`min_factor = -1` must be a number of 0 or more"),
-        ("cosine", json!({ "warmup_from": 2.0 }), "`warmup_from = 2` must be a share between 0 and 1"),
+        ("cosine", json!({ "warmup_from": 2.0 }), "`warmup_from = 2` must be a fraction between 0 and 1"),
         ("cosine", json!({ "warm_up": 2 }), "unknown key `warm_up` in `cosine`; did you mean `warmup`?"),
         ("exponential", json!({}), "missing key `gamma`"),
         ("step", json!({ "step_size": 0 }), "`step_size = 0` must be at least 1"),

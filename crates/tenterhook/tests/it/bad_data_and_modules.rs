@@ -71,7 +71,7 @@ impl Loader<ToyBatch> for Mute {
     }
 }
 
-/// The failure of a training on this data, with all calls recorded.
+/// The failure of a training run on this data, with all calls recorded.
 fn failed(mut data: DataLoaders<ToyBatch>, settings: Settings) -> Failure {
     let call_log = CallLog::default();
     let mut trainer = trainer(settings).with_strategy(LabStrategy::new(&call_log));

@@ -95,7 +95,7 @@ fn the_configuration_in_a_run_directory_resolves_to_the_original() {
     let resolved = resolved(root.path(), &[]);
     let written: toml::Table = resolved.to_toml().parse().unwrap();
     let rules = resolved.change_rules(&Registry::default());
-    let all = rules.differences(&serde_json::to_value(written).unwrap(), &resolved.to_json());
+    let all = rules.changes(&serde_json::to_value(written).unwrap(), &resolved.to_json());
     assert!(all.is_empty(), "{all:?}");
 }
 

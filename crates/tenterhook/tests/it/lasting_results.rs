@@ -9,7 +9,7 @@ use tenterhook::{Outcome, RunError, Trainer, closure};
 use crate::lab::{data, epochs};
 use crate::run_directory::{latest, recorded, run_json};
 
-/// The failure of a training in which `in_the_way` blocks a file at the end.
+/// The failure of a training run in which `in_the_way` blocks a file at the end.
 fn failed(root: &Path, in_the_way: fn(&Path)) -> String {
     let mut trainer = recorded(root, epochs(2));
     let hook = closure::on_train_end("in_the_way", move |cx| in_the_way(cx.run.directory.as_ref().unwrap()));

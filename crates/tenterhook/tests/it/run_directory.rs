@@ -292,7 +292,7 @@ fn a_recorded_run_computes_the_same_as_an_unrecorded_one() {
     assert_eq!(bits(&written), bits(&not));
 }
 
-/// The id of the run, and the headers that a plain trainer reports in one training.
+/// The id of the run, and the headers that a plain trainer reports in one training run.
 fn introductions(make: impl Fn(Trainer) -> Trainer, settings: Settings) -> (String, Vec<String>) {
     let (sender, told) = std::sync::mpsc::channel();
     let mut trainer = make(Trainer::new(settings).unwrap()).with_notices(move |notice| {

@@ -89,7 +89,7 @@ fn other(name: &'static str) -> Batches<ToyBatch> {
 
 type Told = (String, bool);
 
-/// The stall notices of a training on this data, which unblocks after the n-th notice.
+/// The stall notices of a training run on this data, which unblocks after the n-th notice.
 fn told_of(
     data: impl FnOnce(Gate) -> DataLoaders<ToyBatch>,
     times: usize,

@@ -46,7 +46,7 @@ pub(crate) fn lab(engine: &Engine) -> Lab {
 
 pub(crate) type Hooks = fn(&Engine) -> Vec<AnyHook>;
 
-/// A training with four steps per epoch and these hooks.
+/// A training run with four steps per epoch and these hooks.
 pub(crate) fn training(settings: &Settings, hooks: Hooks) -> Result<(Trainer, Lab, ToyData), BoxError> {
     let engine = Engine::default();
     let trainer = trainer(settings.clone()).with_hooks(hooks(&engine))?;

@@ -43,7 +43,7 @@ pub(crate) fn run(app: &App, arguments: &Train) -> CommandResult {
     Training { resolved: &resolved, target, init_from, after: *after }.run(app)
 }
 
-/// A training, new or resumed, from its configuration to its summary.
+/// A training run, new or resumed, from its configuration to its summary.
 pub(super) struct Training<'a> {
     pub(super) resolved: &'a Config,
     pub(super) target: ResumePlan,

@@ -1,4 +1,4 @@
-//! The summary of a training, as text or JSON.
+//! The summary of a training run, as text or JSON.
 
 use std::collections::BTreeMap;
 use std::path::Path;

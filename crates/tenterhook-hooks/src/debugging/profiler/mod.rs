@@ -32,8 +32,8 @@ options! {
         pub skip_first_batches: u64 = 3,
         /// Print a table at the end of training.
         pub print: bool = true,
-        /// JSON file for the profile, written at the end of training. A relative path is below the run directory, or beside
-        /// the checkpoints if there is none.
+        /// JSON file for the profile, written at the end of training. A relative path is inside the run directory;
+        /// without a run directory, it is beside the checkpoints.
         #[schemars(example = &"profile.json")]
         #[schemars(extend("minLength" = 1))]
         pub filename: Option<PathBuf> = None,

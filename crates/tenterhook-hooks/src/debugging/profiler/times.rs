@@ -70,9 +70,9 @@ impl Times {
         if self.count == 0 { 0.0 } else { self.total.as_secs_f64() / self.count as f64 }
     }
 
-    /// The quantile in seconds, with a relative error of at most [`BOUND`]. `share` is between 0 and 1.
-    pub(super) fn quantile(&self, share: f64) -> f64 {
-        let needed = share * self.count as f64;
+    /// The quantile in seconds, with a relative error of at most [`BOUND`]. `fraction` is between 0 and 1.
+    pub(super) fn quantile(&self, fraction: f64) -> f64 {
+        let needed = fraction * self.count as f64;
         let mut reached = self.none as f64;
         if self.count == 0 || reached >= needed {
             return 0.0;

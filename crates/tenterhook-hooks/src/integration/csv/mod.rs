@@ -24,7 +24,8 @@ use crate::worker::{QueueOptions, WhenFull, Work, WorkerContext};
 options! {
     /// The options of [`Csv`].
     pub struct CsvOptions {
-        /// Path of the file. A relative path is below the run directory, or beside the checkpoints if there is none.
+        /// Path of the file. A relative path is inside the run directory; without a run directory, it
+        /// is beside the checkpoints.
         #[schemars(extend("minLength" = 1))]
         pub path: PathBuf = "metrics.csv".into(),
         /// Maximum number of rows that wait to be written.

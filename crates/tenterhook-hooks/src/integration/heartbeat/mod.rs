@@ -32,8 +32,8 @@ options! {
         /// only `file` is written.
         #[schemars(example = &"HEALTHCHECK_URL", extend("pattern" = "^[A-Za-z_][A-Za-z0-9_]*$"))]
         pub url_env: Option<String> = None,
-        /// The file for the latest heartbeat. A relative path is below the run directory, or beside the checkpoints if there is
-        /// none.
+        /// The file for the latest heartbeat. A relative path is inside the run directory; without a run
+        /// directory, it is beside the checkpoints.
         #[schemars(example = &"heartbeat.json", extend("minLength" = 1))]
         pub file: Option<PathBuf> = None,
         /// Suffix appended to the path of the address if the run failed. Unset: none.

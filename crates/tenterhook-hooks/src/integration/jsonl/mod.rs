@@ -28,7 +28,8 @@ options! {
         /// Number of batches between two lines, counted over all epochs.
         #[schemars(range(min = 1))]
         pub log_every_n_batches: u64 = 100,
-        /// Path of the file. A relative path is below the run directory, or beside the checkpoints if there is none.
+        /// Path of the file. A relative path is inside the run directory; without a run directory, it
+        /// is beside the checkpoints.
         #[schemars(extend("minLength" = 1))]
         pub path: PathBuf = "json_log.jsonl".into(),
     }

@@ -25,8 +25,8 @@ pub enum HistogramOf {
 options! {
     /// The options of [`TensorBoard`](super::TensorBoard).
     pub struct TensorBoardOptions {
-        /// Directory of the event file. A relative path is below the run directory, or beside the checkpoints if there is none.
-        /// Below an absolute path each run has a directory named by its id.
+        /// Directory of the event file. A relative path is inside the run directory; without a run directory, it
+        /// is beside the checkpoints. Inside an absolute path, each run has a directory named by its id.
         #[schemars(extend("minLength" = 1))]
         pub dir: PathBuf = DEFAULT_DIR.into(),
         /// Tensors to write histograms of: any of "gradients" and "weights". Histograms that other hooks log are always written.

@@ -1,4 +1,4 @@
-//! `TFRecord` framing of event files: a length, the content, and a checksum of each.
+//! `TFRecord` framing of event files: a length, the payload, and a checksum of each.
 
 use std::io::{self, Read};
 
@@ -9,18 +9,18 @@ const FOOT: usize = 4;
 /// The maximum length of a record; a larger one is damaged and must not be allocated.
 const MAX_LENGTH: u64 = 1 << 30;
 
-/// The content with its frame.
-pub(super) fn framed(content: &[u8]) -> Vec<u8> {
-    let length = (content.len() as u64).to_le_bytes();
-    let mut frame = Vec::with_capacity(HEAD + content.len() + FOOT);
+/// The payload with its frame.
+pub(super) fn framed(payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u64).to_le_bytes();
+    let mut frame = Vec::with_capacity(HEAD + payload.len() + FOOT);
     frame.extend_from_slice(&length);
     frame.extend_from_slice(&masked(&length));
-    frame.extend_from_slice(content);
-    frame.extend_from_slice(&masked(content));
+    frame.extend_from_slice(payload);
+    frame.extend_from_slice(&masked(payload));
     frame
 }
 
-/// The next content, or `None` if no complete frame follows: at the end, at a truncated frame, or in another format.
+/// The next payload, or `None` if no complete frame follows: at the end, at a truncated frame, or in another format.
 pub(super) fn next(file: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     let Some(head) = exactly(file, HEAD as u64)? else { return Ok(None) };
     let Some((length, check)) = head.split_first_chunk::<8>() else { return Ok(None) };
@@ -28,14 +28,14 @@ pub(super) fn next(file: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     if check != masked(length) || size > MAX_LENGTH {
         return Ok(None);
     }
-    let Some(mut content) = exactly(file, size + FOOT as u64)? else { return Ok(None) };
-    let check = content.split_off(content.len() - FOOT);
-    Ok((check == masked(&content)).then_some(content))
+    let Some(mut payload) = exactly(file, size + FOOT as u64)? else { return Ok(None) };
+    let check = payload.split_off(payload.len() - FOOT);
+    Ok((check == masked(&payload)).then_some(payload))
 }
 
-/// The size of a content with its frame.
-pub(super) fn size_of(content: &[u8]) -> u64 {
-    (HEAD + content.len() + FOOT) as u64
+/// The size of a payload with its frame.
+pub(super) fn size_of(payload: &[u8]) -> u64 {
+    (HEAD + payload.len() + FOOT) as u64
 }
 
 /// This many bytes, if the file has them.
@@ -87,17 +87,17 @@ mod tests {
     /// All readable contents and their total size.
     fn read(mut bytes: &[u8]) -> (Vec<Vec<u8>>, u64) {
         let mut contents = Vec::new();
-        while let Some(content) = next(&mut bytes).expect("memory reads") {
-            contents.push(content);
+        while let Some(payload) = next(&mut bytes).expect("memory reads") {
+            contents.push(payload);
         }
-        let size = contents.iter().map(|content| size_of(content)).sum();
+        let size = contents.iter().map(|payload| size_of(payload)).sum();
         (contents, size)
     }
 
     #[test]
     fn records_are_read_back_up_to_the_first_missing_or_wrong_byte() {
         let contents = [b"one".to_vec(), Vec::new(), b"three".to_vec()];
-        let bytes: Vec<u8> = contents.iter().flat_map(|content| framed(content)).collect();
+        let bytes: Vec<u8> = contents.iter().flat_map(|payload| framed(payload)).collect();
         assert_eq!(read(&bytes), (contents.to_vec(), bytes.len() as u64));
         let last = bytes.len() - framed(b"three").len();
         for end in last..bytes.len() {

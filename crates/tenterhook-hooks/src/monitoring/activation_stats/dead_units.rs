@@ -37,9 +37,9 @@ impl Layout {
 }
 
 impl DeadUnits {
-    /// The share of dead units. The values are read only if there are enough zeros for one, and beyond the first sample
+    /// The fraction of dead units. The values are read only if there are enough zeros for one, and beyond the first sample
     /// only if candidates are left.
-    pub(super) fn share(
+    pub(super) fn fraction(
         &mut self,
         tensor: &Tensor<'_>,
         stats: &TensorStats,

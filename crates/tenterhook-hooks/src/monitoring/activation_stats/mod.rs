@@ -128,7 +128,7 @@ impl ActivationStats {
         for (statistic, name) in &names.statistics {
             let value = statistic.of(&stats).or_else(|| {
                 let layout = Layout::of(tensor.shape(), self.options.unit_axis)?;
-                Some(self.dead.share(tensor, &stats, layout, values.as_deref()))
+                Some(self.dead.fraction(tensor, &stats, layout, values.as_deref()))
             });
             match value {
                 Some(value) => {

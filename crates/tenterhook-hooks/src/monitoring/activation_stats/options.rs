@@ -23,11 +23,11 @@ pub enum ActivationStatistic {
     Max,
     /// The Euclidean norm.
     Norm,
-    /// The share of values that are zero.
+    /// The fraction of values that are zero.
     Zeros,
-    /// The share of values that are NaN or infinite.
+    /// The fraction of values that are NaN or infinite.
     NonFinite,
-    /// The share of dead units: those with only zeros.
+    /// The fraction of dead units: those with only zeros.
     Dead,
 }
 
@@ -76,8 +76,8 @@ impl ActivationStatistic {
             ActivationStatistic::Min => stats.min,
             ActivationStatistic::Max => stats.max,
             ActivationStatistic::Norm => stats.norm,
-            ActivationStatistic::Zeros => stats.zero_share(),
-            ActivationStatistic::NonFinite => stats.non_finite_share(),
+            ActivationStatistic::Zeros => stats.zero_fraction(),
+            ActivationStatistic::NonFinite => stats.non_finite_fraction(),
             ActivationStatistic::Dead => return None,
         })
     }

@@ -36,7 +36,7 @@ options! {
         #[schemars(extend("exclusiveMinimum" = 0))]
         pub exploding_threshold: f64 = 1e3,
         /// If gradients are clipped, log `grad_clip/norm_before`, `grad_clip/norm_after`, `grad_clip/clipped` (0 or 1) and
-        /// `grad_clip/share`, the share of monitored steps that were clipped.
+        /// `grad_clip/share`, the fraction of monitored steps that were clipped.
         pub log_clipping: bool = true,
     }
 }

@@ -24,11 +24,11 @@ impl Average {
         }
         self.reorder(params)?;
         #[allow(clippy::cast_possible_truncation)] // weights are shown as 32-bit floats
-        let share = (1.0 - decay) as f32;
+        let fraction = (1.0 - decay) as f32;
         for ((_, averages), param) in Arc::make_mut(&mut self.weights).iter_mut().zip(params.iter()) {
             // One parameter at a time: no second copy of all.
             for (average, value) in averages.iter_mut().zip(param.to_vec()) {
-                *average += share * (value - *average);
+                *average += fraction * (value - *average);
             }
         }
         self.updates = self.updates.saturating_add(1);

@@ -1,4 +1,4 @@
-//! Which differences of two configurations are harmful to a resumed run.
+//! Which changes of a configuration are harmful to a resumed run.
 
 use serde_json::{Value, json};
 use tenterhook_core::HookKind;
@@ -8,15 +8,15 @@ use crate::config::{ChangeRules, ConfigChange, Impact, change_error, change_noti
 use crate::registry::Registry;
 use crate::settings::Settings;
 
-fn differences(old: &Value, new: &Value) -> Vec<ConfigChange> {
+fn changes(old: &Value, new: &Value) -> Vec<ConfigChange> {
     let task = json!({ "properties": { "loader": { "properties": {
         "threads": { "x-harmless-change": true }, "prefetch": { "x-harmless-change": true }, "batch_size": {},
     } } } });
-    ChangeRules::new(&Registry::default(), task).differences(old, new)
+    ChangeRules::new(&Registry::default(), task).changes(old, new)
 }
 
 fn impacts(old: &Value, new: &Value) -> Vec<(String, Impact)> {
-    differences(old, new).into_iter().map(|difference| (difference.key, difference.impact)).collect()
+    changes(old, new).into_iter().map(|change| (change.key, change.impact)).collect()
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn hooks_are_compared_by_name() {
     let new = json!({ "hooks": [
         { "use": "stop", "patience": 4 }, { "use": "stop", "name": "late", "patience": 9 }, { "use": "stop" },
     ] });
-    let all = differences(&old, &new);
+    let all = changes(&old, &new);
     let texts: Vec<_> = all.iter().map(ToString::to_string).collect();
     assert_eq!(
         texts,
@@ -93,7 +93,7 @@ fn hooks_are_compared_by_name() {
         ]
     );
     let harmful: Vec<_> =
-        all.iter().filter(|difference| difference.impact == Impact::Harmful).map(|it| &it.key).collect();
+        all.iter().filter(|change| change.impact == Impact::Harmful).map(|it| &it.key).collect();
     assert_eq!(harmful, ["hooks.stop.patience"], "nothing is known of `stop`");
 }
 
@@ -104,7 +104,7 @@ fn another_order_of_controllers_or_update_hooks_is_harmful() {
             let hooks: Vec<_> = hooks.iter().map(|hook| json!({ "use": hook })).collect();
             json!({ "hooks": hooks })
         };
-        let all = differences(&of(old), &of(new)).into_iter();
+        let all = changes(&of(old), &of(new)).into_iter();
         all.filter(|it| it.impact == Impact::Harmful).map(|it| it.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(
@@ -204,7 +204,7 @@ fn integers_equal_floating_point_numbers() {
     let old = json!({ "a": 1, "b": [1.0, 2], "c": null, "d": {}, "e": "***", "seed": u64::MAX });
     let new = json!({ "a": 1.0, "b": [1, 2.0], "f": "***", "seed": u64::MAX - 1 });
     assert_eq!(impacts(&old, &new), [("seed".to_owned(), Impact::Harmful)]);
-    assert!(differences(&Value::Null, &new).is_empty());
+    assert!(changes(&Value::Null, &new).is_empty());
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn the_error_lists_harmful_changes_and_the_notice_the_others() {
         json!({ "device": "cpu", "optimizer": { "lr": 0.001 }, "trainer": { "seed": 0, "max_steps": 9 } });
     let new =
         json!({ "device": "gpu", "optimizer": { "lr": 0.01 }, "trainer": { "seed": 7, "max_steps": 10 } });
-    let all = differences(&old, &new);
+    let all = changes(&old, &new);
     let refused = change_error("configuration", &all).expect("it is refused");
     assert_eq!(
         refused,

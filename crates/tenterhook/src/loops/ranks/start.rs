@@ -149,7 +149,7 @@ impl Plan {
         if self.call != other.call {
             return Some(format!("rank 0 calls `{:?}`, and rank {rank} calls `{:?}`", self.call, other.call));
         }
-        let differences = rules.differences(&self.config, &other.config);
+        let differences = rules.changes(&self.config, &other.config);
         // Each process has its own device, and rank 0 determines the run directory.
         let mut differences = differences.into_iter().filter(|it| !matches!(&*it.key, "device" | "runs_dir"));
         if let Some(ConfigChange { key, old, new, .. }) = differences.next() {

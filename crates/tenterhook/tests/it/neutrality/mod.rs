@@ -62,7 +62,7 @@ impl UpdateHook for Noise {
     }
 }
 
-/// The settings of a training of the toy.
+/// The settings of a training run of the toy.
 #[derive(Clone, Debug)]
 struct Training {
     optimizers: usize,
@@ -78,7 +78,7 @@ struct Training {
 }
 
 impl Training {
-    /// A training with everything that observers could disturb.
+    /// A training run with everything that observers could disturb.
     fn full() -> Training {
         Training {
             optimizers: 2,

@@ -8,7 +8,7 @@ use super::job::{End, ID, Job};
 use super::{assert_same, files, whole};
 use crate::lab::{data, epochs, trainer};
 
-/// A training that uploads to another directory.
+/// A training run that uploads to another directory.
 fn job(root: &tempfile::TempDir) -> Job {
     let to = root.path().join("backup");
     let mut job = Job::new(root.path(), Some(format!("to = \"{}\"", to.display())));

@@ -1,4 +1,4 @@
-//! A training that uploads, in a child process if it needs environment variables, because they belong to the
+//! A training run that uploads, in a child process if it needs environment variables, because they belong to the
 //! whole process.
 
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub const SECRETS: [(&str, &str); 3] = [
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Job {
     pub root: PathBuf,
-    /// The options of the hook; `None` for a training without it.
+    /// The options of the hook; `None` for a training run without it.
     pub hook: Option<String>,
     pub epochs: i64,
     pub resume: bool,
@@ -46,7 +46,7 @@ pub enum End {
     Failed,
 }
 
-/// The result of a training.
+/// The result of a training run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ended {
     pub bits: Vec<u32>,
