@@ -108,7 +108,7 @@ pub(crate) struct Tally {
     last: (u64, u64),
     /// The part of the total within finished training steps, and the total when the current steps began.
     in_steps: u64,
-    since: u64,
+    total_at_begin: u64,
     /// Variance of the estimated part of the total.
     variance: f64,
     histogram: [u64; BUCKETS],
@@ -122,7 +122,7 @@ impl Default for Tally {
             estimated: false,
             last: (0, 0),
             in_steps: 0,
-            since: 0,
+            total_at_begin: 0,
             variance: 0.0,
             histogram: [0; BUCKETS],
         }
@@ -166,18 +166,18 @@ impl Tally {
 
     /// Training steps begin.
     pub(crate) fn begin_steps(&mut self) {
-        self.since = self.total;
+        self.total_at_begin = self.total;
     }
 
     /// Training steps pause.
     pub(crate) fn end_steps(&mut self) {
         self.in_steps = self.in_steps(true);
-        self.since = self.total;
+        self.total_at_begin = self.total;
     }
 
     /// The time within training steps, including the current ones.
     pub(crate) fn in_steps(&self, in_progress: bool) -> u64 {
-        self.in_steps + if in_progress { self.total - self.since } else { 0 }
+        self.in_steps + if in_progress { self.total - self.total_at_begin } else { 0 }
     }
 
     pub(crate) fn total(&self) -> u64 {
@@ -192,7 +192,7 @@ impl Tally {
         self.total += other.total;
         self.variance += other.variance;
         self.in_steps += other.in_steps;
-        self.since += other.since;
+        self.total_at_begin += other.total_at_begin;
         self.longest = self.longest.max(other.longest);
         self.estimated |= other.estimated;
         self.histogram.iter_mut().zip(&other.histogram).for_each(|(mine, others)| *mine += others);

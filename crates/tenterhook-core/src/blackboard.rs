@@ -99,7 +99,7 @@ struct Entry {
 pub struct Blackboard {
     entries: RefCell<BTreeMap<String, Entry>>,
     /// The keys whose value was taken.
-    taken: RefCell<BTreeSet<String>>,
+    taken_keys: RefCell<BTreeSet<String>>,
     /// The keys for which the warning about a refused `put` has been given.
     warned: RefCell<BTreeSet<String>>,
 }
@@ -113,7 +113,7 @@ impl Blackboard {
     fn put_entry<T: BlackboardValue>(&self, key: Key<T>, value: T, protected: bool) {
         let value = Stored::Live(Box::new(value));
         self.entries.borrow_mut().insert(key.name.to_owned(), Entry { value, protected });
-        self.taken.borrow_mut().remove(key.name);
+        self.taken_keys.borrow_mut().remove(key.name);
     }
 
     /// The value of a key; `None` if there is none or it is of another type.
@@ -135,7 +135,7 @@ impl Blackboard {
     pub fn take<T: BlackboardValue>(&self, key: Key<T>) -> Option<T> {
         let value = self.get(key)?;
         self.entries.borrow_mut().remove(key.name);
-        self.taken.borrow_mut().insert(key.name.to_owned());
+        self.taken_keys.borrow_mut().insert(key.name.to_owned());
         Some(value)
     }
 
@@ -160,8 +160,8 @@ impl Blackboard {
 
     /// The keys whose value was taken. A checkpoint saves them.
     #[must_use]
-    pub fn taken(&self) -> BTreeSet<String> {
-        self.taken.borrow().clone()
+    pub fn taken_keys(&self) -> BTreeSet<String> {
+        self.taken_keys.borrow().clone()
     }
 
     /// All values, for a checkpoint.
@@ -177,14 +177,14 @@ impl Blackboard {
         json.collect()
     }
 
-    /// Restores the values of a checkpoint, and removes those that were `taken` before it. Other values stay,
+    /// Restores the values of a checkpoint, and removes the `taken_keys`. Other values stay,
     /// such as those that a program presets.
-    pub fn restore(&self, values: BTreeMap<String, Value>, taken: BTreeSet<String>) {
+    pub fn restore(&self, values: BTreeMap<String, Value>, taken_keys: BTreeSet<String>) {
         let mut entries = self.entries.borrow_mut();
-        entries.retain(|name, _| !taken.contains(name));
+        entries.retain(|name, _| !taken_keys.contains(name));
         let restored = |json| Entry { value: Stored::Restored(json), protected: false };
         entries.extend(values.into_iter().map(|(name, json)| (name, restored(json))));
-        *self.taken.borrow_mut() = taken;
+        *self.taken_keys.borrow_mut() = taken_keys;
     }
 }
 
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(by(controller).get(BEST), Some(0.5), "an observer does not replace it");
         assert_eq!(run.messages.borrow().len(), 1, "with one warning");
         let resumed = shared();
-        resumed.board.restore(run.board.to_json().expect("it serialises"), run.board.taken());
+        resumed.board.restore(run.board.to_json().expect("it serialises"), run.board.taken_keys());
         resumed.board.protect_keys(&run.board.protected_keys());
         assert_eq!(BlackboardView { shared: &resumed }.take(BEST), None, "also not after a resume");
         assert_eq!(by(controller).take(BEST), Some(0.5));
@@ -298,7 +298,7 @@ mod tests {
         board.put(BEST, 0.1 + 0.2);
         board.put(NAMES, vec!["a".to_owned()]);
         let copy = Blackboard::default();
-        copy.restore(board.to_json().expect("it serialises"), board.taken());
+        copy.restore(board.to_json().expect("it serialises"), board.taken_keys());
         assert_eq!(copy.get(BEST), Some(0.1 + 0.2));
         assert_eq!(copy.to_json().expect("it serialises"), board.to_json().expect("it serialises"));
     }
@@ -313,7 +313,7 @@ mod tests {
         };
         let restored = |from: &Blackboard| {
             let board = preset();
-            board.restore(from.to_json().expect("it serialises"), from.taken());
+            board.restore(from.to_json().expect("it serialises"), from.taken_keys());
             board.protect_keys(&from.protected_keys());
             (board.get(BEST), board.get(NAMES), board.protected_keys().len())
         };

@@ -144,13 +144,13 @@ impl<H: Hook> Rig<H> {
 
 /// Serializes to JSON and back, as a checkpoint does.
 #[track_caller]
-pub(crate) fn through_json<T: Serialize + DeserializeOwned>(state: &T, of: &str) -> T {
+pub(crate) fn through_json<T: Serialize + DeserializeOwned>(state: &T, hook: &str) -> T {
     let text = match serde_json::to_string(state) {
         Ok(text) => text,
-        Err(error) => panic!("the state of `{of}` has no JSON form: {error}"),
+        Err(error) => panic!("the state of `{hook}` has no JSON form: {error}"),
     };
     match serde_json::from_str(&text) {
         Ok(state) => state,
-        Err(error) => panic!("the state of `{of}` cannot be read from JSON: {error}"),
+        Err(error) => panic!("the state of `{hook}` cannot be read from JSON: {error}"),
     }
 }

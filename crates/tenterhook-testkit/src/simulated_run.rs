@@ -266,7 +266,7 @@ impl SimulatedRun {
         shared.elapsed_before = self.shared.elapsed();
         shared.metrics.restore(self.shared.metrics.state());
         if let Ok(board) = self.shared.board.to_json() {
-            shared.board.restore(board, self.shared.board.taken());
+            shared.board.restore(board, self.shared.board.taken_keys());
             shared.board.protect_keys(&self.shared.board.protected_keys());
         }
         let positions = self.shared.streams.borrow().positions();

@@ -131,7 +131,7 @@ impl<M: Module> Loop<M> {
             losses: self.values.losses.state(),
             board: self.shared.board.to_json()?,
             board_kept: self.shared.board.protected_keys(),
-            board_taken: self.shared.board.taken(),
+            board_taken: self.shared.board.taken_keys(),
             streams: self.shared.streams.borrow().positions(),
             config: self.shared.run.config.clone(),
             identity: self.journal.identity.clone(),

@@ -55,9 +55,9 @@ pub struct Resumption {
 impl std::fmt::Display for Resumption {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Resumption { checkpoint, is_newest, epochs, steps, epochs_again, steps_again } = self;
-        let counted = |count: u64, of: &str| match count {
-            1 => format!("1 {of}"),
-            count => format!("{} {of}s", grouped(count)),
+        let counted = |count: u64, unit: &str| match count {
+            1 => format!("1 {unit}"),
+            count => format!("{} {unit}s", grouped(count)),
         };
         let (done, again) = (counted(*steps, "step"), counted(*steps_again, "step"));
         match checkpoint {

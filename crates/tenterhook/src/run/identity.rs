@@ -31,16 +31,16 @@ impl Identity {
 
     /// The data that both sides have and that differ. Each change is harmful.
     pub(crate) fn data_changes(&self, new: &Identity) -> Vec<ConfigChange> {
-        let value = |of: &Fingerprint| Some(of.as_str().into());
+        let value = |fingerprint: &Fingerprint| Some(fingerprint.as_str().into());
         let both = self.data.iter().filter_map(|(key, old)| Some((key, old, new.data.get(key)?)));
-        let other = both.filter(|(_, old, new)| old != new);
-        let difference = |(key, old, new): (&String, &Fingerprint, &Fingerprint)| ConfigChange {
+        let changed = both.filter(|(_, old, new)| old != new);
+        let change = |(key, old, new): (&String, &Fingerprint, &Fingerprint)| ConfigChange {
             key: key.clone(),
             old: value(old),
             new: value(new),
             impact: Impact::Harmful,
         };
-        other.map(difference).collect()
+        changed.map(change).collect()
     }
 
     /// A sentence about a change of program or processor. A fingerprint that only one side has is no change.

@@ -122,9 +122,9 @@ impl NanGuard {
     /// Handles new findings: counts them and decides about the update.
     fn handle(&mut self, run_cx: &RunContext<'_>) -> Decision {
         let window = NanGuard::window(run_cx);
-        let again = self.state.non_finite_window == Some(window);
-        let mut news = self.batch.found[self.handled..].iter();
-        if again && news.all(|found| matches!(found, Finding::Gradient(_))) {
+        let same_window = self.state.non_finite_window == Some(window);
+        let mut new_findings = self.batch.found[self.handled..].iter();
+        if same_window && new_findings.all(|found| matches!(found, Finding::Gradient(_))) {
             // Gradients accumulate over the window, so an earlier finding is still in them.
             self.batch.found.truncate(self.handled);
             return if self.options.action == NanAction::Warn {
@@ -135,7 +135,7 @@ impl NanGuard {
         }
         self.handled = self.batch.found.len();
         self.state.non_finite_window = Some(window);
-        if !again {
+        if !same_window {
             self.state.in_a_row = self.state.in_a_row.saturating_add(1);
         }
         self.batch.parameters = describe(&run_cx.params());

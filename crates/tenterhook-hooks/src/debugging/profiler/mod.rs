@@ -70,7 +70,7 @@ pub struct Profiler {
     /// Warm-up batches left in this process.
     to_skip: u64,
     /// The start time of the current batch, and the total time in hooks at that time.
-    since: (Duration, Duration),
+    batch_start: (Duration, Duration),
     /// The total time of hooks on activations at the start of the current batch.
     at_points: Duration,
     /// The times of the current batch.
@@ -117,13 +117,13 @@ impl Profiler {
             output_path::check("filename", file, "profile.json")?;
         }
         let to_skip = options.skip_first_batches;
-        let (state, since, at_points, batch) = Default::default();
-        Ok(Profiler { options, state, to_skip, since, at_points, batch })
+        let (state, batch_start, at_points, batch) = Default::default();
+        Ok(Profiler { options, state, to_skip, batch_start, at_points, batch })
     }
 
     /// Starts the measurement of the next batch.
     fn begin(&mut self, cx: &RunContext<'_>) {
-        self.since = (cx.elapsed(), cx.time_in_hooks());
+        self.batch_start = (cx.elapsed(), cx.time_in_hooks());
         self.at_points = cx.time_in_activations();
         self.batch = Default::default();
     }
@@ -134,7 +134,7 @@ impl Profiler {
 
     /// Adds the times of the batch that ends now.
     fn count(&mut self, cx: &RunContext<'_>) {
-        let (began, in_hooks) = self.since;
+        let (began, in_hooks) = self.batch_start;
         self.add(HOOKS, cx.time_in_hooks().saturating_sub(in_hooks));
         let known: Duration = self.batch.iter().flatten().sum();
         self.add(OTHER, cx.elapsed().saturating_sub(began).saturating_sub(known));
