@@ -112,13 +112,14 @@ impl<'t, M: Module> Call<'t, M> {
         self.run.end_steps();
         // Other hooks may have failed earlier in the same event.
         self.shielded(&mut later, |call| {
-            call.run.record_roster_changes();
+            let Loop { journal, hooks, shared, state, .. } = &mut call.run;
+            journal.note_changes_of_hooks(hooks, shared, &state.progress, state.status);
             Ok(())
         });
         self.abort(&failure);
         // The metrics of an unfinished evaluation are discarded.
         self.run.shared.metrics.end_evaluation();
-        self.run.ending.closing = true;
+        self.run.journal.closing = true;
         if self.resume.admitting {
             let stage = self.run.state.stage;
             self.guarded(Callee::Data, "teardown", &mut later, |call| call.data.teardown(stage));
@@ -144,14 +145,15 @@ impl<'t, M: Module> Call<'t, M> {
     }
 
     fn abort(&mut self, failure: &Failure) {
-        self.run.note_failure(failure, Consequence::Aborts);
+        self.run.journal.note_failure(failure, Consequence::Aborts, &self.run.shared);
         self.run.state.status = Status::Error;
         self.run.ending.outcome = Outcome::Failed { error: failure.to_string() };
     }
 
     fn note_later(&mut self, later: &[Failure]) {
         for failure in later {
-            self.run.note_failure(failure, Consequence::Afterwards { disabled: false });
+            let then = Consequence::Afterwards { disabled: false };
+            self.run.journal.note_failure(failure, then, &self.run.shared);
         }
     }
 
@@ -229,7 +231,7 @@ impl<'t, M: Module> Call<'t, M> {
         }
         self.torn_down.data = true;
         call!(self.run, Data, "teardown", self.data.teardown(stage))?;
-        self.run.ending.closing = true;
+        self.run.journal.closing = true;
         let (run_cx, outcome) = (run_cx!(self.run, self.module), &self.run.ending.outcome);
         self.run.hooks.deliver(&Teardown::new(run_cx, stage, outcome))?;
         self.run.after_event(self.module)?;

@@ -69,7 +69,8 @@ impl<M: Module> Loop<M> {
     pub(super) fn note_removed(&mut self, step: u64, epoch: u64, Removals { removed, notices }: Removals) {
         for path in removed {
             self.shared.run.removed_checkpoints.push(path.clone());
-            self.record_event_at(step, epoch, JournalEvent::CheckpointRemoved { path });
+            let what = JournalEvent::CheckpointRemoved { path };
+            self.journal.record_event(&self.shared, step, epoch, what);
         }
         self.note_texts(notices);
     }
@@ -104,7 +105,8 @@ impl<M: Module> Loop<M> {
         self.checkpointer.announcements.in_flight.retain(|other| !is_it(other));
         match result {
             Ok(removed) => {
-                self.record_event_at(step, epoch, JournalEvent::Checkpoint { path, weights_only });
+                let what = JournalEvent::Checkpoint { path, weights_only };
+                self.journal.record_event(&self.shared, step, epoch, what);
                 self.note_removed(step, epoch, removed);
                 self.checkpointer.announcements.durable.push(saved);
                 Ok(())
@@ -118,7 +120,9 @@ impl<M: Module> Loop<M> {
     fn save_failed(&mut self, path: PathBuf, error: BoxError) -> Result<(), Failure> {
         self.shared.run.unsaved_checkpoints.push(path.clone());
         if self.limits.on_save_error == OnSaveError::Stop {
-            self.record_event(JournalEvent::CheckpointFailed { path, error: error.to_string() });
+            let Progress { step, epoch, .. } = self.state.progress;
+            let what = JournalEvent::CheckpointFailed { path, error: error.to_string() };
+            self.journal.record_event(&self.shared, step, epoch, what);
             self.enter(Callee::Trainer, "save");
             return Err(self.failed(error, false));
         }

@@ -110,7 +110,8 @@ impl<M: Module> Call<'_, M> {
     }
 
     fn evaluate_loader(&mut self, phase: Phase, loader: usize, batches: u64) -> Result<(), Failure> {
-        self.run.watch_loaders(true);
+        let run = &mut self.run;
+        run.loaders.begin_watch(true, &run.journal, &run.shared, &run.state.progress);
         self.run.enter(Callee::Data, "seek");
         let name = self.evaluation.0[loader].name().to_owned();
         let waiting = self.run.loaders.watch.wait.begin(loader);

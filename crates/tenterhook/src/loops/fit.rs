@@ -155,7 +155,8 @@ impl<M: Module> Call<'_, M> {
         training: &mut Training<M::Batch>,
         resumed: Option<ResumePoint>,
     ) -> Result<(), Failure> {
-        self.run.watch_loaders(false);
+        let run = &mut self.run;
+        run.loaders.begin_watch(false, &run.journal, &run.shared, &run.state.progress);
         self.run.enter(Callee::Data, "seek");
         let begun = training.stream.begin(self.run.state.progress.epoch, self.run.state.progress.batches);
         self.run.after_wait();

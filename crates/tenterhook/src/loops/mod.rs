@@ -19,6 +19,7 @@ mod ending;
 pub(crate) mod evaluate;
 pub(crate) mod fit;
 pub(crate) mod ranks;
+mod recording;
 mod state;
 pub(crate) mod update;
 mod weight_swap;
@@ -66,6 +67,20 @@ impl From<Callee> for Origin {
 pub(crate) struct LoaderState {
     pub(crate) names: [Vec<String>; 2],
     pub(crate) watch: StallWatch,
+}
+
+impl LoaderState {
+    /// Starts watching for stalls of the training or evaluation loaders.
+    pub(crate) fn begin_watch(
+        &mut self,
+        evaluates: bool,
+        journal: &Journal,
+        shared: &RunState,
+        progress: &Progress,
+    ) {
+        self.watch.wait.set_position(progress, evaluates);
+        self.watch.begin(&journal.notices.readers, journal.shared_recorder(), shared.elapsed());
+    }
 }
 
 /// The current call of user code. It is set before every call, so it must be cheap.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::tensor::ReadScalar;
-use tenterhook_core::{Decision, Failure, Outcome, Phase, Progress, Stage, Status};
+use tenterhook_core::{Decision, Failure, Flow, Outcome, Phase, Progress, Stage, Status};
 
 use crate::losses::{LazyScalar, Losses};
 use crate::module::Optimization;
@@ -120,6 +120,22 @@ pub(crate) struct FlowRequests {
     pub(crate) from_module: Vec<Decision>,
 }
 
+impl FlowRequests {
+    /// Requests a flow, which takes effect at the next safe point of the loop.
+    pub(super) fn request(&mut self, by: &str, flow: Flow) {
+        match flow {
+            Flow::Continue => {}
+            Flow::SkipUpdate => self.skip_update = true,
+            Flow::SkipBatch => self.skip_batch = true,
+            Flow::EndEpoch => self.end_epoch = true,
+            Flow::Stop { reason } => {
+                self.stop.get_or_insert((by.to_owned(), reason));
+            }
+            unknown => debug_assert!(false, "the loop does not know {unknown:?}"),
+        }
+    }
+}
+
 /// How the call ends.
 #[derive(Default)]
 pub(crate) struct Ending {
@@ -129,8 +145,6 @@ pub(crate) struct Ending {
     /// A signal interrupted the epoch.
     pub(crate) epoch_interrupted: bool,
     pub(crate) outcome: Outcome,
-    /// Hooks are being torn down, or the run has failed: no further event is delivered.
-    pub(crate) closing: bool,
     /// Failures between the first fatal one and `on_exception`.
     pub(crate) later: Vec<Failure>,
 }

@@ -203,7 +203,7 @@ impl<M: Module> Loop<M> {
         let run_cx = RunContext::new(run, self.state.progress, &self.shared, &NoModel, &self.values.losses);
         let updated = self.hooks.update(module.gradients_mut(optimizer), &Update { run_cx, optimizer });
         if self.limits.trace_updates {
-            self.record_updates();
+            self.journal.record_updates(&mut self.hooks, &self.shared);
         }
         updated?;
         self.after_event(module)
