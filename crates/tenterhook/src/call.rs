@@ -109,7 +109,8 @@ impl<'t, M: Module> Call<'t, M> {
         let failure = self.first_failure(failure, &mut later);
         self.run.leave_ranks(&failure);
         later.append(&mut self.run.ending.later);
-        self.run.end_steps();
+        let run = &mut self.run;
+        run.accounts.end_steps(&mut run.hooks, &*run.shared.clock);
         // Other hooks may have failed earlier in the same event.
         self.shielded(&mut later, |call| {
             let Loop { journal, hooks, shared, state, .. } = &mut call.run;

@@ -4,6 +4,7 @@
 use tenterhook_core::{BoxError, Event, Failure, HookDecision, LrChange, Progress, Request};
 
 use super::{Callee, Loop};
+use crate::accounts::{charge_since, stopwatch};
 use crate::checkpoint::PendingSave;
 use crate::journal::RunNotice;
 use crate::module::Module;
@@ -21,9 +22,10 @@ impl<M: Module> Loop<M> {
                     self.defer_decision(module, decided)?;
                     continue;
                 }
-                let began = self.begun();
+                let began = stopwatch(&*self.shared.clock, self.hooks.is_accounting());
                 self.apply_decision(module, &decided)?;
-                self.charge_since(began, &decided.hook, decided.event);
+                let clock = &*self.shared.clock;
+                charge_since(&mut self.hooks, clock, began, &decided.hook, decided.event);
             }
         }
         if !self.shared.messages.borrow().is_empty() {
@@ -33,15 +35,52 @@ impl<M: Module> Loop<M> {
         }
         if !self.shared.console_lines.borrow().is_empty() {
             for (hook, line) in self.shared.console_lines.take() {
-                let began = self.begun();
+                let began = stopwatch(&*self.shared.clock, self.hooks.is_accounting());
                 self.journal.notices.readers.tell(&RunNotice::Printed(line));
-                self.charge_since(began, &hook, self.hooks.last_event());
+                let event = self.hooks.last_event();
+                charge_since(&mut self.hooks, &*self.shared.clock, began, &hook, event);
             }
         }
         if self.hooks.has_reports() || !self.journal.disabled.is_empty() || !self.journal.pending.is_empty() {
             return self.report_changes_of_hooks(module);
         }
         Ok(())
+    }
+
+    /// Does work that a hook requested at an event, and charges the hook for its time, without that of other
+    /// hooks.
+    pub(crate) fn charging<T>(
+        &mut self,
+        asked: Option<(String, Event)>,
+        work: impl FnOnce(&mut Loop<M>) -> T,
+    ) -> T {
+        let Some((hook, event)) = asked.filter(|_| self.hooks.is_accounting()) else { return work(self) };
+        let (began, others) = (self.shared.clock.elapsed(), self.hooks.total_time());
+        let done = work(self);
+        let others = self.hooks.total_time().saturating_sub(others);
+        let took = self.shared.clock.elapsed().saturating_sub(began).saturating_sub(others);
+        self.hooks.charge(&hook, event, took);
+        done
+    }
+
+    /// Checks the budgets of hooks every few batches.
+    #[inline]
+    pub(crate) fn check_budgets(&mut self, module: &mut M) -> Result<(), Failure> {
+        if !self.accounts.checks_budgets(&self.hooks, self.state.progress.total_batches) {
+            return Ok(());
+        }
+        self.report_overruns(false);
+        self.after_event(module)
+    }
+
+    /// Reports the hooks that exceed their budgets, and disables those that demand it unless training is done.
+    pub(crate) fn report_overruns(&mut self, trained: bool) {
+        for overrun in self.accounts.overruns(&mut self.hooks, &*self.shared.clock, trained) {
+            let disabled = overrun.disabled.then(|| overrun.hook.clone());
+            let notice = RunNotice::OverBudget(overrun);
+            self.journal.disabled.extend(disabled.map(|hook| (hook, notice.to_string())));
+            self.note(notice);
+        }
     }
 
     /// Delivers the notices since the last event that a hook received.

@@ -9,6 +9,7 @@ use tenterhook_core::metrics::MetricsState;
 use tenterhook_core::random::RandomStreams;
 use tenterhook_core::{Blackboard, Event, Failure, Phase, Scalar, Status};
 
+use crate::accounts::{since, stopwatch};
 use crate::call::Call;
 use crate::check_plan::UnloggedCheck;
 use crate::checkpoint::ResumePoint;
@@ -110,7 +111,9 @@ impl<M: Module> Call<'_, M> {
             self.run.save_emergency(self.module, ResumePoint::BetweenEpochs)?;
         }
         self.finish_saves()?;
-        self.run.check_final_budgets();
+        if self.run.hooks.has_budgets() && self.run.hooks.is_accounting() {
+            self.run.report_overruns(true);
+        }
         self.run.set_outcome();
         self.run.deliver_notices(self.module)?;
         if resumed == Some(ResumePoint::TrainEnd) {
@@ -134,7 +137,8 @@ impl<M: Module> Call<'_, M> {
             event_rest!(self, TrainEpochEnd);
         } else {
             self.batches(training, resumed)?;
-            self.run.end_steps();
+            let run = &mut self.run;
+            run.accounts.end_steps(&mut run.hooks, &*run.shared.clock);
             self.run.state.progress.epochs_done += 1;
             self.log_epoch_loss();
             self.run.reduce_metrics()?;
@@ -172,18 +176,18 @@ impl<M: Module> Call<'_, M> {
             self.run.shared.metrics.begin_epoch();
             event!(self, TrainEpochStart {});
         }
-        self.run.begin_steps();
+        self.begin_steps();
         while !ended && !self.epoch_is_done() {
             if self.run.is_interrupted() && self.can_interrupt() {
                 return self.run.save_emergency(self.module, ResumePoint::BatchDone);
             }
-            let timed = self.run.stopwatch(Event::TrainBatchStart);
+            let timed = stopwatch(&*self.run.shared.clock, self.run.hooks.wants(Event::TrainBatchStart));
             let batch = match self.fetch(training)? {
                 Fetch::Batch(batch) => batch,
                 Fetch::End => break,
                 Fetch::Cancelled => continue,
             };
-            let wait = self.run.since(timed);
+            let wait = since(&*self.run.shared.clock, timed);
             if self.run.is_interrupted() && self.can_interrupt() {
                 // The signal came while waiting for data, so the batch has not begun.
                 return self.run.save_emergency(self.module, ResumePoint::BatchDone);
@@ -192,6 +196,12 @@ impl<M: Module> Call<'_, M> {
             ended = left || self.after_batch(training)?;
         }
         Ok(())
+    }
+
+    /// Starts measuring training steps for the budgets of hooks.
+    fn begin_steps(&mut self) {
+        let run = &mut self.run;
+        run.accounts.begin_steps(&mut run.hooks, &*run.shared.clock, run.state.progress.total_batches);
     }
 
     fn fetch(&mut self, training: &mut Training<M::Batch>) -> Result<Fetch<TrainBatch<M::Batch>>, Failure> {
@@ -268,10 +278,11 @@ impl<M: Module> Call<'_, M> {
                 self.run.save_emergency(self.module, ResumePoint::ValidationDue)?;
                 return Ok(true);
             }
-            self.run.end_steps();
+            let run = &mut self.run;
+            run.accounts.end_steps(&mut run.hooks, &*run.shared.clock);
             self.evaluate(Phase::Validate)?;
             self.run.state.phase = Phase::Train;
-            self.run.begin_steps();
+            self.begin_steps();
         }
         self.after_validation()
     }

@@ -9,7 +9,7 @@ use super::{Callee, Ending, Loop, LoopState};
 use crate::checkpoint::Best;
 use crate::journal::{Journal, RunNotice};
 use crate::module::Module;
-use crate::run::{CallEnd, RunHeader, RunStart, StartReport};
+use crate::run::{CallEnd, RunHeader, RunStart, SentByHook, StartReport};
 
 impl<M: Module> Loop<M> {
     /// Records the metrics that were logged since the last line, and delivers `on_log`. Called when all
@@ -121,7 +121,11 @@ impl<M: Module> Loop<M> {
         let metrics = self.shared.metrics.to_map();
         let time = self.shared.elapsed().as_secs_f64();
         let (stage, progress, hooks) = (self.state.stage, self.state.progress, self.hooks.list());
-        let (outcome, hook_costs, sinks) = (self.ending.outcome.clone(), self.hook_costs(), self.sinks());
+        let (outcome, hook_costs, sinks) = (
+            self.ending.outcome.clone(),
+            self.accounts.hook_costs(&self.hooks, &*self.shared.clock),
+            SentByHook::all(&self.hooks),
+        );
         let failures = std::mem::take(&mut self.journal.notices.failures);
         let identity = self.journal.identity.clone();
         let best = Best::of(&self.hooks, &self.shared.run.checkpoints).map(|best| best.path);

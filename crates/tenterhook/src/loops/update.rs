@@ -10,6 +10,7 @@ use tenterhook_core::run_context::NoModel;
 use tenterhook_core::tensor::NormOfParts;
 use tenterhook_core::{Event, Failure, Phase, RunContext, Scalar, Tensors, Update};
 
+use crate::accounts::{since, stopwatch};
 use crate::cx::Cx;
 use crate::journal::RunNotice;
 use crate::loops::{Callee, Loop, Window};
@@ -80,7 +81,7 @@ impl<M: Module> Loop<M> {
         loader: &str,
     ) -> Result<Option<LazyScalar<M::Scalar>>, Failure> {
         event!(self, module, BeforeForward { batch: self.view(batch, loader) });
-        let timed = self.stopwatch(Event::AfterForward);
+        let timed = stopwatch(&*self.shared.clock, self.hooks.wants(Event::AfterForward));
         let seed = self.step_seed(self.state.phase, self.state.progress.total_batches);
         self.enter(Callee::Module, "reseed");
         module.reseed(seed);
@@ -90,7 +91,7 @@ impl<M: Module> Loop<M> {
         self.state.progress.step_counted |= self.update.stepped_itself;
         let output = self.checked(output)?;
         self.after_module(module)?;
-        let duration = self.since(timed);
+        let duration = since(&*self.shared.clock, timed);
         event!(self, module, AfterForward { batch: self.view(batch, loader), duration });
         Ok(match output {
             StepOutput::Loss(loss) => Some(LazyScalar::new(loss)),
@@ -115,13 +116,13 @@ impl<M: Module> Loop<M> {
         divide_by: f64,
     ) -> Result<(), Failure> {
         event!(self, module, BeforeBackward { loss: Scalar::new(loss) });
-        let timed = self.stopwatch(Event::AfterBackward);
+        let timed = stopwatch(&*self.shared.clock, self.hooks.wants(Event::AfterBackward));
         if self.ranks.several {
             self.backward_on_all(module, &loss.scalar, divide_by)?;
         } else {
             call!(self, Module, "backward", module.backward(&loss.scalar, divide_by))?;
         }
-        let duration = self.since(timed);
+        let duration = since(&*self.shared.clock, timed);
         event!(
             self,
             module,
@@ -159,10 +160,10 @@ impl<M: Module> Loop<M> {
             // Gradients are freed unless a hook reads them after the step.
             let keep = self.hooks.wants_at(Event::AfterOptimizerStep, &self.state.progress)
                 || self.hooks.wants(Event::BeforeZeroGrad);
-            let timed = self.stopwatch(Event::AfterOptimizerStep);
+            let timed = stopwatch(&*self.shared.clock, self.hooks.wants(Event::AfterOptimizerStep));
             used_lr = used_lr.or_else(|| Some(module.lr(optimizer)));
             call!(self, Module, "optimizer_step", module.optimizer_step(optimizer, keep))?;
-            let duration = clipping + self.since(timed);
+            let duration = clipping + since(&*self.shared.clock, timed);
             event!(
                 self,
                 module,
@@ -219,9 +220,9 @@ impl<M: Module> Loop<M> {
         }
         let mut took = Duration::ZERO;
         if let Some(rule) = rule {
-            let timed = self.stopwatch(Event::AfterOptimizerStep);
+            let timed = stopwatch(&*self.shared.clock, self.hooks.wants(Event::AfterOptimizerStep));
             call!(self, Module, "clip_gradients", module.clip_gradients(optimizer, rule))?;
-            took = self.since(timed);
+            took = since(&*self.shared.clock, timed);
         }
         if wanted {
             // Without clipping the norm does not change.
@@ -244,18 +245,6 @@ impl<M: Module> Loop<M> {
         }
         call_module!(self, module, on_gradient_clip);
         Ok(took)
-    }
-
-    /// Starts measuring a duration that an event reports, if a hook receives the event.
-    #[inline]
-    pub(crate) fn stopwatch(&self, event: Event) -> Option<Duration> {
-        self.hooks.wants(event).then(|| self.shared.clock.elapsed())
-    }
-
-    /// The time since then, or zero if no hook receives it.
-    #[inline]
-    pub(crate) fn since(&self, started: Option<Duration>) -> Duration {
-        started.map_or(Duration::ZERO, |started| self.shared.clock.elapsed().saturating_sub(started))
     }
 
     /// Steps the schedulers of this interval. Plateau schedulers are stepped apart from the others, after the
