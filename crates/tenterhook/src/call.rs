@@ -107,7 +107,7 @@ impl<'t, M: Module> Call<'t, M> {
         };
         let mut later = Vec::new();
         let failure = self.first_failure(failure, &mut later);
-        self.run.leave_ranks(&failure);
+        self.run.ranks.leave(&failure);
         later.append(&mut self.run.ending.later);
         let run = &mut self.run;
         run.accounts.end_steps(&mut run.hooks, &*run.shared.clock);
@@ -355,7 +355,8 @@ impl<'t, M: Module> Call<'t, M> {
     pub(crate) fn log_epoch_loss(&mut self) {
         use tenterhook_core::run_context::LossHistory;
         if let Some(mean) = self.run.values.losses.average() {
-            self.run.check_finite(mean);
+            let run = &mut self.run;
+            run.journal.check_finite(mean, &run.hooks, &run.shared, &run.state.progress);
             self.run.shared.metrics.log(TRAIN_LOSS, mean, LogOptions::STEP);
         }
     }

@@ -92,7 +92,7 @@ impl<M: Module> Loop<M> {
         let finished = self.checkpointer.writer.finished(wait);
         for save in self.finished_on_all_ranks(finished)? {
             let handled = self.handle_finished(save);
-            first = self.first_of(first, handled);
+            first = self.ending.first_of(first, handled);
         }
         first
     }
@@ -143,7 +143,7 @@ impl<M: Module> Call<'_, M> {
     pub(crate) fn finish_saves(&mut self) -> Result<(), Failure> {
         let collected = self.run.collect_saves(true);
         let announced = self.announce_durable();
-        self.run.first_of(collected, announced)
+        self.run.ending.first_of(collected, announced)
     }
 
     fn announce_durable(&mut self) -> Result<(), Failure> {

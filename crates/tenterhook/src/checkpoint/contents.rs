@@ -118,7 +118,7 @@ impl<M: Module> Loop<M> {
             weights_only: false,
             progress: self.state.progress,
             resume_point,
-            loops: self.saved_state(),
+            loops: SavedLoopState::of(&self.state, &self.flow, &self.checkpointer.pending, &self.weights),
             elapsed: self.shared.elapsed(),
             weights: TensorMap::default(),
             gradients: TensorMap::default(),

@@ -265,17 +265,9 @@ impl<M: Module> Loop<M> {
         })
     }
 
-    /// Whether an accumulation window is open.
-    pub(crate) fn is_within_window(&self, module: &M) -> bool {
-        module.automatic_optimization()
-            && self.state.window != Window::Closed
-            && !self.state.training_batch().is_last
-            && !self.state.progress.batches.is_multiple_of(self.limits.accumulate)
-    }
-
     /// Whether the checkpoint needs gradients: an accumulation window is open, or a hook or the module will read them.
     fn keeps_gradients(&mut self, module: &M) -> Result<bool, Failure> {
-        let within_window = self.is_within_window(module);
+        let within_window = self.state.is_within_window(&self.limits, module);
         if within_window && !module.saves_gradients() {
             self.enter(Callee::Module, "gradients_state");
             let error = "this module cannot save gradients, so no checkpoint can be taken before an accumulation \

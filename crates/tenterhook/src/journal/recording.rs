@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tenterhook_core::{
-    BoxError, Event, Failure, Histogram, HookDecision, HookRunner, Origin, Phase, Progress, Request,
-    RosterChange, RosterRequest, RunState, Status, Tier,
+    BoxError, Event, FINDS_NAN, Failure, Histogram, HookDecision, HookRunner, Origin, Phase, Progress,
+    Request, RosterChange, RosterRequest, RunState, Status, Tier,
 };
 
 use crate::journal::{Consequence, Journal, PendingNotice, RunNotice};
@@ -115,6 +115,21 @@ impl Journal {
             self.record_event(shared, progress.step, progress.epoch, JournalEvent::from(&notice));
         }
         self.notices.push(notice, told);
+    }
+
+    /// Reports a loss that is not finite, once per call.
+    pub(crate) fn check_finite(
+        &mut self,
+        loss: f64,
+        hooks: &HookRunner,
+        shared: &RunState,
+        progress: &Progress,
+    ) {
+        if !loss.is_finite() && !std::mem::replace(&mut self.reported_not_finite, true) {
+            let guarded = hooks.declared().iter().any(|spec| spec.provides.iter().any(|it| it == FINDS_NAN));
+            let notice = RunNotice::NotFinite { loss, step: progress.step, guarded };
+            self.note(notice, hooks, shared, progress);
+        }
     }
 
     /// Records failures of hooks and changes of the list of hooks.

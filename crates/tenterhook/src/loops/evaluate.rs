@@ -98,7 +98,7 @@ impl<M: Module> Call<'_, M> {
         self.module.train_mode();
         self.run.shared.metrics.end_evaluation();
         if let ValInterval::Time(_) = self.run.limits.val_check {
-            self.run.state.last_validation = self.run.time_of_all();
+            self.run.state.last_validation = self.run.ranks.time(&self.run.shared);
         }
         self.run.checkpointer.emergency.before_validation = None;
         self.run.state.batch = self.run.state.train_batch;
@@ -156,10 +156,10 @@ impl<M: Module> Call<'_, M> {
         evaluation_event!(
             self,
             phase,
-            ValidationBatchStart TestBatchStart PredictBatchStart { batch: self.run.view(batch, name) }
+            ValidationBatchStart TestBatchStart PredictBatchStart { batch: self.run.state.view(batch, name) }
         );
         let BatchPlace { index, loader, .. } = self.run.state.batch;
-        let seed = self.run.step_seed(phase, index ^ (loader as u64) << 32);
+        let seed = self.run.ranks.step_seed(&self.run.shared, phase, index ^ (loader as u64) << 32);
         self.run.enter(Callee::Module, "reseed");
         self.module.reseed(seed);
         let end = match phase {
@@ -194,7 +194,7 @@ impl<M: Module> Call<'_, M> {
                 event!(
                     self,
                     $Event {
-                        batch: self.run.view(batch, name),
+                        batch: self.run.state.view(batch, name),
                         $($prediction,)?
                         loss,
                         batch_metrics: &metrics,

@@ -14,7 +14,7 @@ use crate::call::Call;
 use crate::check_plan::UnloggedCheck;
 use crate::checkpoint::ResumePoint;
 use crate::data::{BatchData, Fetch, Split};
-use crate::loops::Callee;
+use crate::loops::{Callee, Loop};
 use crate::module::{Interval, Module};
 use crate::settings::ValInterval;
 use crate::train_stream::{TrainBatch, TrainStream};
@@ -72,14 +72,14 @@ impl<M: Module> Call<'_, M> {
         self.run.agree(self.module, "decisions")?;
         let mut resumed = self.resume.point.take();
         if resumed.is_none() {
-            self.run.state.train_began = self.run.time_of_all();
+            self.run.state.train_began = self.run.ranks.time(&self.run.shared);
             self.run.state.last_validation = self.run.state.train_began;
         }
         self.check_max_time();
         let no_batches = self.run.limits.batch_limit(Split::Train).is_zero();
         let done = no_batches || (resumed.is_none() && self.is_done(&training));
         if done || self.run.is_interrupted() {
-            self.run.set_outcome();
+            self.set_outcome();
             return Ok(());
         }
         self.check_plan(&training)?;
@@ -114,7 +114,7 @@ impl<M: Module> Call<'_, M> {
         if self.run.hooks.has_budgets() && self.run.hooks.is_accounting() {
             self.run.report_overruns(true);
         }
-        self.run.set_outcome();
+        self.set_outcome();
         self.run.deliver_notices(self.module)?;
         if resumed == Some(ResumePoint::TrainEnd) {
             event_rest!(self, TrainEnd);
@@ -223,12 +223,16 @@ impl<M: Module> Call<'_, M> {
     ) -> Result<bool, Failure> {
         let TrainBatch { batch, loader, is_last } = fetched;
         let name = stream.name(loader);
-        self.run.begin_batch(loader, is_last, batch.size());
-        event!(self, TrainBatchStart { batch: self.run.view(&batch, name), wait });
+        let run = &mut self.run;
+        run.state.begin_batch(loader, is_last, run.limits.accumulate);
+        run.shared.metrics.set_step(run.state.progress.current_step());
+        run.shared.metrics.set_batch_size(batch.size());
+        (run.flow.skip_batch, run.flow.skip_update) = (false, false);
+        event!(self, TrainBatchStart { batch: self.run.state.view(&batch, name), wait });
         self.run.agree(self.module, "skipped batches")?;
         if std::mem::take(&mut self.run.flow.end_epoch) {
             self.run.state.batch.is_last = true;
-            self.run.leave_batch();
+            self.run.state.leave_batch(&self.run.shared.metrics);
             self.run.step_schedulers(self.module, Interval::Step, false)?;
             self.run.step_schedulers(self.module, Interval::Epoch, false)?;
             return Ok(true);
@@ -253,7 +257,7 @@ impl<M: Module> Call<'_, M> {
         event!(
             self,
             TrainBatchEnd {
-                batch: self.run.view(&batch, name),
+                batch: self.run.state.view(&batch, name),
                 loss: has_loss.then(|| Scalar::new(self.run.values.losses.current())),
             }
         );
@@ -263,7 +267,7 @@ impl<M: Module> Call<'_, M> {
 
     /// After `on_train_batch_end`.
     pub(crate) fn end_batch(&mut self) -> Result<(), Failure> {
-        self.run.leave_batch();
+        self.run.state.leave_batch(&self.run.shared.metrics);
         self.run.check_budgets(self.module)?;
         self.check_max_time();
         self.run.deliver_notices(self.module)
@@ -305,7 +309,7 @@ impl<M: Module> Call<'_, M> {
     fn can_interrupt(&self) -> bool {
         self.module.saves_gradients()
             || !self.run.checkpointer.kept
-            || !self.run.is_within_window(self.module)
+            || !self.run.state.is_within_window(&self.run.limits, &*self.module)
     }
 
     fn shared_snapshot(&self) -> SharedSnapshot {
@@ -327,20 +331,26 @@ impl<M: Module> Call<'_, M> {
     fn is_done(&self, training: &Training<M::Batch>) -> bool {
         let run = &self.run;
         training.stream.length() == Some(0)
-            || run.steps_are_done()
+            || run.limits.steps_are_done(&run.state.progress)
             || run.limits.max_epochs.is_some_and(|max| run.state.progress.epochs_done >= max)
-            || run.stops()
+            || run.flow.stops(&run.limits, &run.state.progress)
     }
 
     /// Whether the epoch is done: no further batch begins.
     fn epoch_is_done(&self) -> bool {
-        self.run.state.batch.is_last || self.run.steps_are_done() || self.run.stops()
+        let Loop { state, limits, flow, .. } = &self.run;
+        state.batch.is_last || limits.steps_are_done(&state.progress) || flow.stops(limits, &state.progress)
+    }
+
+    fn set_outcome(&mut self) {
+        let run = &mut self.run;
+        run.ending.set_outcome(&mut run.state, &run.flow, &run.limits);
     }
 
     /// Requests a stop after `max_time`.
     fn check_max_time(&mut self) {
         let Some(max) = self.run.limits.max_time else { return };
-        if self.run.time_of_all().saturating_sub(self.run.state.train_began) >= max {
+        if self.run.ranks.time(&self.run.shared).saturating_sub(self.run.state.train_began) >= max {
             self.run.flow.stop.get_or_insert(("trainer".into(), "`max_time` is over".into()));
         }
     }
@@ -351,11 +361,11 @@ impl<M: Module> Call<'_, M> {
         if !run.shared.run.validation.due_in(run.state.progress.epoch) {
             return requested && run.shared.run.validation.enabled;
         }
-        if requested || run.stops() {
+        if requested || run.flow.stops(&run.limits, &run.state.progress) {
             return true;
         }
         if let ValInterval::Time(interval) = run.limits.val_check {
-            return run.time_of_all().saturating_sub(run.state.last_validation) >= interval.0;
+            return run.ranks.time(&run.shared).saturating_sub(run.state.last_validation) >= interval.0;
         }
         let across_epochs = run.limits.check_val_every_n_epoch.is_none();
         let position =

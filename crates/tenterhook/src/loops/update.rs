@@ -38,7 +38,7 @@ impl<M: Module> Loop<M> {
         batch: &M::Batch,
         loader: &str,
     ) -> Result<Option<f64>, Failure> {
-        let (samples, tokens) = self.samples_and_tokens(batch);
+        let (samples, tokens) = self.ranks.samples_and_tokens(batch);
         self.state.progress.samples += samples;
         self.state.progress.tokens += tokens;
         let losses_before = self.values.losses.len();
@@ -80,9 +80,9 @@ impl<M: Module> Loop<M> {
         batch: &M::Batch,
         loader: &str,
     ) -> Result<Option<LazyScalar<M::Scalar>>, Failure> {
-        event!(self, module, BeforeForward { batch: self.view(batch, loader) });
+        event!(self, module, BeforeForward { batch: self.state.view(batch, loader) });
         let timed = stopwatch(&*self.shared.clock, self.hooks.wants(Event::AfterForward));
-        let seed = self.step_seed(self.state.phase, self.state.progress.total_batches);
+        let seed = self.ranks.step_seed(&self.shared, self.state.phase, self.state.progress.total_batches);
         self.enter(Callee::Module, "reseed");
         module.reseed(seed);
         self.update.stepped_itself = false;
@@ -92,7 +92,7 @@ impl<M: Module> Loop<M> {
         let output = self.checked(output)?;
         self.after_module(module)?;
         let duration = since(&*self.shared.clock, timed);
-        event!(self, module, AfterForward { batch: self.view(batch, loader), duration });
+        event!(self, module, AfterForward { batch: self.state.view(batch, loader), duration });
         Ok(match output {
             StepOutput::Loss(loss) => Some(LazyScalar::new(loss)),
             StepOutput::NoLoss => None,
@@ -154,7 +154,10 @@ impl<M: Module> Loop<M> {
             if std::mem::take(&mut self.flow.skip_update) {
                 break;
             }
-            self.report_missing_gradients(module, optimizer);
+            let parameters = self.update.missing_gradients(module, optimizer);
+            if !parameters.is_empty() {
+                self.note(RunNotice::NoGradient { parameters });
+            }
             self.run_update_hooks(module, optimizer)?;
             let clipping = self.clip(module, optimizer)?;
             // Gradients are freed unless a hook reads them after the step.
@@ -180,19 +183,6 @@ impl<M: Module> Loop<M> {
             self.shared.metrics.set_step(self.state.progress.step);
         }
         Ok(used_lr)
-    }
-
-    /// Reports once per optimizer the parameters that got no gradient, usually because of a mistake in the
-    /// model.
-    fn report_missing_gradients(&mut self, module: &M, optimizer: usize) {
-        if self.update.gradients_seen.contains(&optimizer) {
-            return;
-        }
-        self.update.gradients_seen.push(optimizer);
-        let parameters = module.without_gradient(optimizer);
-        if !parameters.is_empty() {
-            self.note(RunNotice::NoGradient { parameters });
-        }
     }
 
     /// Lets update hooks change the gradients.

@@ -72,7 +72,7 @@ impl<M: Module> Call<'_, M> {
                 contents.loops.requested.iter().filter_map(|requested| requested.save.path.as_ref());
             run.shared.run.pending_checkpoints =
                 pending.filter_map(|path| roots.resolve(path).ok()).collect();
-            run.restore_state(contents.loops);
+            run.checkpointer.pending = contents.loops.restore(&mut run.state, &mut run.flow);
             self.resume.point = Some(contents.resume_point);
         }
         run.shared.elapsed_before = contents.elapsed;

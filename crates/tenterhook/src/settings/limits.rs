@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenterhook_core::ClipRule;
+use tenterhook_core::{ClipRule, Progress};
 
 use super::{BatchLimit, OnSaveError, Settings, ValInterval};
 use crate::data::Split;
@@ -60,6 +60,11 @@ pub(crate) enum LimitError {
 }
 
 impl Limits {
+    /// Whether `max_steps` is reached.
+    pub(crate) fn steps_are_done(&self, progress: &Progress) -> bool {
+        self.max_steps.is_some_and(|max| progress.step >= max)
+    }
+
     pub(crate) fn of(settings: &Settings) -> Limits {
         let unlimited = settings.max_steps >= 0 || settings.max_time.is_some();
         let max_epochs = settings.max_epochs.unwrap_or(if unlimited { -1 } else { 1000 });
