@@ -5,7 +5,7 @@ use tenterhook_core::{BoxError, Event, Failure, HookDecision, LrChange, Progress
 
 use super::{Callee, Loop};
 use crate::accounts::{charge_since, stopwatch};
-use crate::checkpoint::PendingSave;
+use crate::checkpoint::{PendingSave, Save};
 use crate::journal::RunNotice;
 use crate::module::Module;
 
@@ -178,7 +178,7 @@ impl<M: Module> Loop<M> {
                 // Saved at the next resume point, after all other decisions are applied.
                 Request::Save(save) => {
                     let (by, event) = (decided.hook.clone(), decided.event);
-                    match self.checked_save(&save) {
+                    match Save::checked(&save, &self.shared.run, &self.hooks) {
                         Ok(save) => self.checkpointer.pending.push(PendingSave { save, by, event }),
                         Err(error) => self.refuse_decision(decided, error)?,
                     }

@@ -20,6 +20,7 @@ pub(crate) mod evaluate;
 pub(crate) mod fit;
 pub(crate) mod ranks;
 mod recording;
+mod saving;
 mod state;
 pub(crate) mod update;
 mod weight_swap;

@@ -1,12 +1,12 @@
 //! What the loop records: metrics after each event, and the start, weights and end of a call.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use tenterhook_core::{Event, Failure, Outcome, Phase, Stage, Status};
+use tenterhook_core::{Event, Failure, Outcome, Phase, Progress, Stage, Status};
 use tenterhook_files::FilePosition;
 
 use super::{Callee, Ending, Loop, LoopState};
-use crate::checkpoint::Best;
+use crate::checkpoint::{Best, Roots};
 use crate::journal::{Journal, RunNotice};
 use crate::module::Module;
 use crate::run::{CallEnd, RunHeader, RunStart, SentByHook, StartReport};
@@ -65,7 +65,8 @@ impl<M: Module> Loop<M> {
         let Some(recording) = &self.journal.recording else {
             let header = announces.then(|| RunHeader::new(&beginning));
             if self.checkpointer.kept {
-                self.continue_numbering()?;
+                let continued = self.checkpointer.continue_numbering(&self.shared.run.checkpoints);
+                call!(self, Trainer, "begin", continued)?;
             }
             if let Some(header) = header {
                 self.note(RunNotice::Started(header));
@@ -88,7 +89,7 @@ impl<M: Module> Loop<M> {
             // Training had announced all its checkpoints before it ended.
             self.checkpointer.announcements.durable.clear();
         }
-        if stage == Stage::Fit {
+        if stage == Stage::Fit && !self.shared.run.fast_dev_run {
             self.take_over_checkpoints(&begun.unreadable_checkpoints)?;
         }
         if !begun.missing.is_empty() {
@@ -97,6 +98,18 @@ impl<M: Module> Loop<M> {
         if let Some(header) = begun.header.filter(|_| stage == Stage::Fit) {
             self.note(RunNotice::Started(header));
         }
+        Ok(())
+    }
+
+    /// Prepares the directory of checkpoints, in which only this run saves from now on.
+    fn take_over_checkpoints(&mut self, unreadable: &[PathBuf]) -> Result<(), Failure> {
+        let roots = Roots::of(&self.shared.run, &self.hooks);
+        let recorded = &self.shared.run.removed_checkpoints;
+        let taken = self.checkpointer.take_over(&roots, unreadable, recorded);
+        let (removals, aside) = call!(self, Trainer, "begin", taken)?;
+        let Progress { step, epoch, .. } = self.state.progress;
+        self.note_removed(step, epoch, removals);
+        self.note_texts(aside);
         Ok(())
     }
 

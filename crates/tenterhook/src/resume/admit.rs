@@ -4,7 +4,7 @@ use tenterhook_core::{BoxError, Failure, Stage};
 
 use super::restore::in_state_of;
 use crate::call::Call;
-use crate::checkpoint::{Contents, largest_number, read};
+use crate::checkpoint::{Contents, Roots, largest_number, read};
 use crate::config;
 use crate::journal::RunNotice;
 use crate::loops::Callee;
@@ -61,7 +61,7 @@ impl<M: Module> Call<'_, M> {
     /// Checks that the directories of checkpoints are usable. A checkpoint that no longer exists is not
     /// announced; one that cannot be read is an error.
     fn check_checkpoints(&mut self, contents: &mut Contents) -> Result<(), Failure> {
-        let roots = self.run.roots();
+        let roots = Roots::of(&self.run.shared.run, &self.run.hooks);
         let saves = self.run.journal.recording.is_some() && !self.run.shared.run.fast_dev_run;
         let unannounced = std::mem::take(&mut contents.unannounced);
         let checked = || -> Result<_, BoxError> {

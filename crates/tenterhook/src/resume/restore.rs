@@ -7,7 +7,7 @@ use tenterhook_core::random::RandomStreams;
 use tenterhook_core::{CheckpointEntries, Failure, Stage, Weights};
 
 use crate::call::Call;
-use crate::checkpoint::{Contents, PendingPostSave, STATE};
+use crate::checkpoint::{Contents, PendingPostSave, Roots, STATE};
 use crate::module::Module;
 
 impl<M: Module> Call<'_, M> {
@@ -59,7 +59,7 @@ impl<M: Module> Call<'_, M> {
                 number: contents.number,
                 post_save: contents.post_save,
             });
-            let roots = run.roots();
+            let roots = Roots::of(&run.shared.run, &run.hooks);
             run.checkpointer.announcements.durable = contents.unannounced;
             run.checkpointer.announcements.durable.iter_mut().for_each(|saved| saved.again = true);
             run.checkpointer.announcements.durable.retain(|saved| roots.is_declared(&saved.path));
