@@ -30,18 +30,9 @@ macro_rules! evaluation_event {
 }
 
 impl<M: Module> Call<'_, M> {
-    /// The split that this call evaluates on.
-    pub(crate) fn evaluation_split(&self) -> Split {
-        match self.run.state.stage {
-            Stage::Fit | Stage::Validate => Split::Validate,
-            Stage::Test => Split::Test,
-            Stage::Predict => Split::Predict,
-        }
-    }
-
     /// Makes the evaluation loaders, once per call.
     pub(crate) fn prepare_evaluation(&mut self) -> Result<(), Failure> {
-        self.evaluation = self.loaders(self.evaluation_split())?;
+        self.evaluation = self.loaders(Split::evaluated_in(self.run.state.stage))?;
         let limits = &self.run.limits;
         let any =
             self.evaluation.1.iter().any(|batches| *batches != Some(0)) && !self.evaluation.0.is_empty();

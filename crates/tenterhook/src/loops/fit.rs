@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use tenterhook_core::metrics::MetricsState;
 use tenterhook_core::random::RandomStreams;
-use tenterhook_core::{Blackboard, Event, Failure, Phase, Scalar, Status};
+use tenterhook_core::{Blackboard, Event, Failure, Phase, RunState, Scalar, Status};
 
 use crate::accounts::{since, stopwatch};
 use crate::call::Call;
 use crate::check_plan::UnloggedCheck;
 use crate::checkpoint::ResumePoint;
 use crate::data::{BatchData, Fetch, Split};
-use crate::loops::{Callee, Loop};
+use crate::loops::Callee;
 use crate::module::{Interval, Module};
 use crate::settings::ValInterval;
 use crate::train_stream::{TrainBatch, TrainStream};
@@ -24,6 +24,19 @@ struct SharedSnapshot {
     metrics: MetricsState,
     board: Blackboard,
     streams: RandomStreams,
+}
+
+impl SharedSnapshot {
+    fn of(shared: &RunState) -> SharedSnapshot {
+        let streams = shared.streams.borrow().clone();
+        SharedSnapshot { metrics: shared.metrics.state(), board: shared.board.clone(), streams }
+    }
+
+    fn restore(self, shared: &mut RunState) {
+        shared.metrics.restore(self.metrics);
+        shared.board = self.board;
+        shared.streams.replace(self.streams);
+    }
 }
 
 /// The training batches, and when to validate.
@@ -36,7 +49,7 @@ pub(crate) struct Training<B> {
 impl<M: Module> Call<'_, M> {
     pub(crate) fn fit(&mut self) -> Result<(), Failure> {
         self.fingerprint_training()?;
-        let restored = self.resume.point.is_some().then(|| self.shared_snapshot());
+        let restored = self.resume.point.is_some().then(|| SharedSnapshot::of(&self.run.shared));
         self.run.shared.metrics.set_step(self.run.state.progress.step);
         event!(self, FitStart { config: &self.run.shared.run.config });
         self.restore_optimizers()?;
@@ -55,13 +68,13 @@ impl<M: Module> Call<'_, M> {
         if self.run.limits.sanity_steps == 0 || self.evaluation.0.is_empty() || resumed {
             return Ok(());
         }
-        let before = self.shared_snapshot();
+        let before = SharedSnapshot::of(&self.run.shared);
         self.run.state.phase = Phase::SanityCheck;
         event!(self, SanityCheckStart {});
         self.evaluate(Phase::SanityCheck)?;
         event!(self, SanityCheckEnd {});
         self.run.state.phase = Phase::Train;
-        self.reset_shared(before);
+        before.restore(&mut self.run.shared);
         Ok(())
     }
 
@@ -77,9 +90,16 @@ impl<M: Module> Call<'_, M> {
         }
         self.check_max_time();
         let no_batches = self.run.limits.batch_limit(Split::Train).is_zero();
-        let done = no_batches || (resumed.is_none() && self.is_done(&training));
+        let done = no_batches
+            || (resumed.is_none()
+                && self.run.state.training_is_done(
+                    &self.run.limits,
+                    &self.run.flow,
+                    training.stream.length(),
+                ));
         if done || self.run.is_interrupted() {
-            self.set_outcome();
+            let run = &mut self.run;
+            run.ending.set_outcome(&mut run.state, &run.flow, &run.limits);
             return Ok(());
         }
         self.check_plan(&training)?;
@@ -88,7 +108,7 @@ impl<M: Module> Call<'_, M> {
         self.run.checkpointer.ready = resumed.is_none();
         event!(self, TrainStart { config: &self.run.shared.run.config });
         if let Some(restored) = restored {
-            self.reset_shared(restored);
+            restored.restore(&mut self.run.shared);
         }
         if let Some(weights) = self.resume.swap_in.take() {
             let swapped = self.run.swap_weights(self.module, &weights)?;
@@ -96,7 +116,10 @@ impl<M: Module> Call<'_, M> {
         }
         let mut within_epoch = resumed.take_if(|point| point.is_within_epoch());
         self.run.checkpointer.ready |= within_epoch.is_none();
-        while within_epoch.is_some() || (!self.is_done(&training) && !self.run.is_interrupted()) {
+        while within_epoch.is_some()
+            || (!self.run.state.training_is_done(&self.run.limits, &self.run.flow, training.stream.length())
+                && !self.run.is_interrupted())
+        {
             self.epoch(&mut training, within_epoch.take())?;
             self.report_unlogged(UnloggedCheck::AfterEpoch);
             // The end event of an interrupted epoch has fired, but the epoch does not count as completed.
@@ -114,7 +137,8 @@ impl<M: Module> Call<'_, M> {
         if self.run.hooks.has_budgets() && self.run.hooks.is_accounting() {
             self.run.report_overruns(true);
         }
-        self.set_outcome();
+        let run = &mut self.run;
+        run.ending.set_outcome(&mut run.state, &run.flow, &run.limits);
         self.run.deliver_notices(self.module)?;
         if resumed == Some(ResumePoint::TrainEnd) {
             event_rest!(self, TrainEnd);
@@ -176,8 +200,9 @@ impl<M: Module> Call<'_, M> {
             self.run.shared.metrics.begin_epoch();
             event!(self, TrainEpochStart {});
         }
-        self.begin_steps();
-        while !ended && !self.epoch_is_done() {
+        let run = &mut self.run;
+        run.accounts.begin_steps(&mut run.hooks, &*run.shared.clock, run.state.progress.total_batches);
+        while !ended && !self.run.state.epoch_is_done(&self.run.limits, &self.run.flow) {
             if self.run.is_interrupted() && self.can_interrupt() {
                 return self.run.save_emergency(self.module, ResumePoint::BatchDone);
             }
@@ -196,12 +221,6 @@ impl<M: Module> Call<'_, M> {
             ended = left || self.after_batch(training)?;
         }
         Ok(())
-    }
-
-    /// Starts measuring training steps for the budgets of hooks.
-    fn begin_steps(&mut self) {
-        let run = &mut self.run;
-        run.accounts.begin_steps(&mut run.hooks, &*run.shared.clock, run.state.progress.total_batches);
     }
 
     fn fetch(&mut self, training: &mut Training<M::Batch>) -> Result<Fetch<TrainBatch<M::Batch>>, Failure> {
@@ -286,7 +305,8 @@ impl<M: Module> Call<'_, M> {
             run.accounts.end_steps(&mut run.hooks, &*run.shared.clock);
             self.evaluate(Phase::Validate)?;
             self.run.state.phase = Phase::Train;
-            self.begin_steps();
+            let run = &mut self.run;
+            run.accounts.begin_steps(&mut run.hooks, &*run.shared.clock, run.state.progress.total_batches);
         }
         self.after_validation()
     }
@@ -311,42 +331,10 @@ impl<M: Module> Call<'_, M> {
             || !self.run.checkpointer.kept
             || !self.run.state.is_within_window(&self.run.limits, &*self.module)
     }
-
-    fn shared_snapshot(&self) -> SharedSnapshot {
-        let shared = &self.run.shared;
-        let streams = shared.streams.borrow().clone();
-        SharedSnapshot { metrics: shared.metrics.state(), board: shared.board.clone(), streams }
-    }
-
-    fn reset_shared(&mut self, snapshot: SharedSnapshot) {
-        self.run.shared.metrics.restore(snapshot.metrics);
-        self.run.shared.board = snapshot.board;
-        self.run.shared.streams.replace(snapshot.streams);
-    }
 }
 
 /// When training ends, and when validations are due; Lightning's rules.
 impl<M: Module> Call<'_, M> {
-    /// Whether training is done: no further epoch begins.
-    fn is_done(&self, training: &Training<M::Batch>) -> bool {
-        let run = &self.run;
-        training.stream.length() == Some(0)
-            || run.limits.steps_are_done(&run.state.progress)
-            || run.limits.max_epochs.is_some_and(|max| run.state.progress.epochs_done >= max)
-            || run.flow.stops(&run.limits, &run.state.progress)
-    }
-
-    /// Whether the epoch is done: no further batch begins.
-    fn epoch_is_done(&self) -> bool {
-        let Loop { state, limits, flow, .. } = &self.run;
-        state.batch.is_last || limits.steps_are_done(&state.progress) || flow.stops(limits, &state.progress)
-    }
-
-    fn set_outcome(&mut self) {
-        let run = &mut self.run;
-        run.ending.set_outcome(&mut run.state, &run.flow, &run.limits);
-    }
-
     /// Requests a stop after `max_time`.
     fn check_max_time(&mut self) {
         let Some(max) = self.run.limits.max_time else { return };

@@ -144,9 +144,10 @@ impl<M: Module> Loop<M> {
             }
             _ => WeightsToSave::modules(),
         };
-        let gradients = match weights_only {
-            true => Ok(false),
-            false => keeps_gradients(&self.state, &self.limits, &self.hooks, module),
+        let gradients = if weights_only {
+            Ok(false)
+        } else {
+            keeps_gradients(&self.state, &self.limits, &self.hooks, module)
         };
         let gradients = match gradients {
             Ok(gradients) => gradients,

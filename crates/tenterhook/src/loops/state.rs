@@ -79,6 +79,19 @@ impl LoopState {
         }
     }
 
+    /// Whether training is done: no further epoch begins. `length` is the number of batches of an epoch.
+    pub(super) fn training_is_done(&self, limits: &Limits, flow: &FlowRequests, length: Option<u64>) -> bool {
+        length == Some(0)
+            || limits.steps_are_done(&self.progress)
+            || limits.max_epochs.is_some_and(|max| self.progress.epochs_done >= max)
+            || flow.stops(limits, &self.progress)
+    }
+
+    /// Whether the epoch is done: no further batch begins.
+    pub(super) fn epoch_is_done(&self, limits: &Limits, flow: &FlowRequests) -> bool {
+        self.batch.is_last || limits.steps_are_done(&self.progress) || flow.stops(limits, &self.progress)
+    }
+
     /// Ends the batch: later metrics belong to the last completed step.
     pub(super) fn leave_batch(&mut self, metrics: &Metrics) {
         self.before_batch = None;
