@@ -83,7 +83,7 @@ impl Accounts {
         hooks.has_budgets() && batches().is_multiple_of(CHECK_EVERY) && hooks.is_accounting()
     }
 
-    /// The hooks that exceed their budgets. At the end of training hooks are no longer disabled.
+    /// The hooks that exceed their budgets. When training is done (`trained`), hooks are no longer disabled.
     pub(crate) fn overruns(
         &self,
         hooks: &mut HookRunner,

@@ -73,7 +73,7 @@ impl<M: Module> Loop<M> {
         self.after_event(module)
     }
 
-    /// Reports the hooks that exceed their budgets, and disables those that demand it unless training is done.
+    /// Reports the hooks that exceed their budgets. When training is done (`trained`), hooks are no longer disabled.
     pub(crate) fn report_overruns(&mut self, trained: bool) {
         for overrun in self.accounts.overruns(&mut self.hooks, &*self.shared.clock, trained) {
             let disabled = overrun.disabled.then(|| overrun.hook.clone());
