@@ -1,6 +1,7 @@
 //! The loops. `fit.rs` is training from the first event to the last, `update.rs` forward, backward and
 //! optimizer step, `evaluate.rs` validation, test and prediction, `event.rs` how an event is delivered,
-//! `decisions.rs` how the decisions of hooks are applied, and `ranks/` the collectives of several ranks.
+//! `decisions.rs` how the decisions of hooks are applied, `saving.rs` how checkpoints are taken, and `ranks/` the
+//! collectives of several ranks.
 //!
 //! - A skipped update skips its whole accumulation window, because the sum of the gradients contains those
 //!   that must not be used.

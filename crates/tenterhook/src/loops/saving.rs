@@ -284,6 +284,13 @@ impl<M: Module> Loop<M> {
         self.note_texts(notices);
     }
 
+    /// Emits notices of the trainer.
+    pub(super) fn note_texts(&mut self, texts: Vec<String>) {
+        for text in texts {
+            self.note(RunNotice::Said { hook: "trainer".into(), text });
+        }
+    }
+
     /// Takes the emergency checkpoint, once, if the run keeps checkpoints and has trained.
     pub(crate) fn save_emergency(&mut self, module: &mut M, point: ResumePoint) -> Result<(), Failure> {
         self.ending.epoch_interrupted |= point.is_within_epoch();
@@ -310,13 +317,6 @@ impl<M: Module> Loop<M> {
             self.checkpointer.emergency.before_validation = Some(Box::new(self.checked(contents)?));
         }
         Ok(())
-    }
-
-    /// Emits notices of the trainer.
-    pub(super) fn note_texts(&mut self, texts: Vec<String>) {
-        for text in texts {
-            self.note(RunNotice::Said { hook: "trainer".into(), text });
-        }
     }
 }
 

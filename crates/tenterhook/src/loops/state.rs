@@ -68,6 +68,7 @@ impl LoopState {
     }
 
     /// Counts the batch, and opens an accumulation window if one starts here.
+    #[inline]
     pub(super) fn begin_batch(&mut self, loader: usize, is_last: bool, accumulate: u64) {
         self.batch = BatchPlace { index: self.progress.batches, loader, is_last };
         self.before_batch = Some(self.progress);
@@ -88,11 +89,13 @@ impl LoopState {
     }
 
     /// Whether the epoch is done: no further batch begins.
+    #[inline]
     pub(super) fn epoch_is_done(&self, limits: &Limits, flow: &FlowRequests) -> bool {
         self.batch.is_last || limits.steps_are_done(&self.progress) || flow.stops(limits, &self.progress)
     }
 
     /// Ends the batch: later metrics belong to the last completed step.
+    #[inline]
     pub(super) fn leave_batch(&mut self, metrics: &Metrics) {
         self.before_batch = None;
         metrics.set_step(self.progress.step);
@@ -181,6 +184,7 @@ pub(crate) struct FlowRequests {
 
 impl FlowRequests {
     /// Whether a stop was requested, and `min_epochs` and `min_steps` allow it.
+    #[inline]
     pub(super) fn stops(&self, limits: &Limits, progress: &Progress) -> bool {
         self.stop.is_some() && progress.epochs_done >= limits.min_epochs && progress.step >= limits.min_steps
     }

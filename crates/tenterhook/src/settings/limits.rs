@@ -70,6 +70,7 @@ impl Limits {
     }
 
     /// Whether `max_steps` is reached.
+    #[inline]
     pub(crate) fn steps_are_done(&self, progress: &Progress) -> bool {
         self.max_steps.is_some_and(|max| progress.step >= max)
     }

@@ -105,6 +105,7 @@ impl Ranks {
     }
 
     /// The engine's seed of a step. Each rank has its own.
+    #[inline]
     pub(crate) fn step_seed(&self, shared: &RunState, phase: Phase, position: u64) -> u64 {
         let seed = seed_at(shared.streams.borrow().seed(), purpose(phase), position);
         match self.world.rank {
