@@ -1,7 +1,7 @@
 //! The deliveries of the hooks' worker threads, as `run.json` stores them.
 
 use serde::{Deserialize, Serialize};
-use tenterhook_core::DeliveryStats;
+use tenterhook_core::{DeliveryStats, HookRunner};
 
 /// The deliveries of a hook's worker thread.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -27,7 +27,12 @@ pub struct SentByHook {
 }
 
 impl SentByHook {
-    pub(crate) fn new(hook: String, of: DeliveryStats) -> SentByHook {
+    /// The deliveries of all hooks with worker threads.
+    pub(crate) fn all(hooks: &HookRunner) -> Vec<SentByHook> {
+        hooks.delivery_stats().iter().map(|(hook, sent)| SentByHook::new(hook.clone(), *sent)).collect()
+    }
+
+    fn new(hook: String, of: DeliveryStats) -> SentByHook {
         let DeliveryStats { sent, delivered, failed, dropped, lost, waited, flushed } = of;
         let (waited_s, flushed_s) = (waited.as_secs_f64(), flushed.as_secs_f64());
         SentByHook { hook, sent, delivered, failed, dropped, lost, waited_s, flushed_s }
