@@ -1,14 +1,10 @@
-//! Accounting of hooks in the loop: measures calls and steps, checks budgets, and charges hooks for work on
-//! their behalf.
+//! Accounting of hooks: measures calls and steps, checks budgets, and charges hooks for work on their behalf.
 
 use std::time::Duration;
 
-use tenterhook_core::{Event, Failure};
+use tenterhook_core::{BudgetOverrun, Clock, Event, HookRunner};
 
-use crate::journal::RunNotice;
-use crate::loops::Loop;
-use crate::module::Module;
-use crate::run::{HookCosts, SinkDeliveries};
+use crate::run::HookCosts;
 
 /// The number of training batches between two checks of the budgets.
 const CHECK_EVERY: u64 = 100;
@@ -31,119 +27,95 @@ pub(crate) struct Accounts {
     before: TimeSpent,
 }
 
-impl<M: Module> Loop<M> {
+impl Accounts {
     /// Starts accounting, if it is enabled. Otherwise nothing here reads the clock.
-    pub(crate) fn open_accounts(&mut self, on: bool, before: TimeSpent) {
-        self.hooks.set_accounting(on);
-        if on {
-            self.hooks.end_steps();
-            self.accounts = Accounts { began: self.shared.clock.elapsed(), before, ..Accounts::default() };
-        } else if self.hooks.has_budgets() && !self.shared.run.rehearsal {
-            let text = "hooks have budgets, but `account_hooks` is off, so their time is not measured";
-            self.note(RunNotice::Said { hook: "trainer".into(), text: text.into() });
+    pub(crate) fn open(hooks: &mut HookRunner, clock: &dyn Clock, on: bool, before: TimeSpent) -> Accounts {
+        hooks.set_accounting(on);
+        if !on {
+            return Accounts::default();
         }
+        hooks.end_steps();
+        Accounts { began: clock.elapsed(), before, ..Accounts::default() }
     }
 
     /// Starts measuring training steps, also after a validation.
-    pub(crate) fn begin_steps(&mut self) {
-        if self.hooks.is_accounting() && self.accounts.steps_began.is_none() {
-            self.accounts.steps_began = Some(self.shared.clock.elapsed());
-            self.accounts.batches_before.get_or_insert(self.state.progress.total_batches);
-            self.hooks.begin_steps();
+    pub(crate) fn begin_steps(&mut self, hooks: &mut HookRunner, clock: &dyn Clock, total_batches: u64) {
+        if hooks.is_accounting() && self.steps_began.is_none() {
+            self.steps_began = Some(clock.elapsed());
+            self.batches_before.get_or_insert(total_batches);
+            hooks.begin_steps();
         }
     }
 
     /// Stops measuring training steps, also for a validation.
-    pub(crate) fn end_steps(&mut self) {
-        if let Some(began) = self.accounts.steps_began.take() {
-            self.accounts.before.steps += self.shared.clock.elapsed().saturating_sub(began);
-            self.hooks.end_steps();
+    pub(crate) fn end_steps(&mut self, hooks: &mut HookRunner, clock: &dyn Clock) {
+        if let Some(began) = self.steps_began.take() {
+            self.before.steps += clock.elapsed().saturating_sub(began);
+            hooks.end_steps();
         }
     }
 
     /// The time of this trainer's calls so far, if accounting is enabled.
-    pub(crate) fn spent(&self) -> TimeSpent {
-        let Accounts { began, steps_began, before, .. } = self.accounts;
-        if !self.hooks.is_accounting() {
+    pub(crate) fn spent(&self, hooks: &HookRunner, clock: &dyn Clock) -> TimeSpent {
+        let Accounts { began, steps_began, before, .. } = *self;
+        if !hooks.is_accounting() {
             return before;
         }
-        let now = self.shared.clock.elapsed();
+        let now = clock.elapsed();
         let of_steps = steps_began.map_or(Duration::ZERO, |began| now.saturating_sub(began));
         TimeSpent { calls: before.calls + now.saturating_sub(began), steps: before.steps + of_steps }
     }
 
-    /// Delivery statistics of the worker threads of hooks.
-    pub(crate) fn sinks(&self) -> Vec<SinkDeliveries> {
-        self.hooks
-            .delivery_stats()
-            .iter()
-            .map(|(hook, sent)| SinkDeliveries::new(hook.clone(), *sent))
-            .collect()
-    }
-
     /// The costs of hooks so far; empty without accounting.
-    pub(crate) fn hook_costs(&self) -> HookCosts {
-        if self.hooks.is_accounting() {
-            HookCosts::of(&self.hooks.costs(), self.spent())
+    pub(crate) fn hook_costs(&self, hooks: &HookRunner, clock: &dyn Clock) -> HookCosts {
+        if hooks.is_accounting() {
+            HookCosts::of(&hooks.costs(), self.spent(hooks, clock))
         } else {
             HookCosts::default()
         }
     }
 
-    /// Checks the budgets of hooks every few batches.
+    /// Whether the budgets of hooks are to be checked after this batch.
     #[inline]
-    pub(crate) fn check_budgets(&mut self, module: &mut M) -> Result<(), Failure> {
+    pub(crate) fn checks_budgets(&self, hooks: &HookRunner, total_batches: u64) -> bool {
         // Counted from the start of this call, so that the first check has enough measurements.
-        let batches = || self.state.progress.total_batches - self.accounts.batches_before.unwrap_or_default();
-        let due = self.hooks.has_budgets() && batches().is_multiple_of(CHECK_EVERY);
-        if !due || !self.hooks.is_accounting() {
-            return Ok(());
-        }
-        self.report_overruns(false);
-        self.after_event(module)
+        let batches = || total_batches - self.batches_before.unwrap_or_default();
+        hooks.has_budgets() && batches().is_multiple_of(CHECK_EVERY) && hooks.is_accounting()
     }
 
-    /// Checks the budgets at the end of training. Hooks are no longer disabled.
-    pub(crate) fn check_final_budgets(&mut self) {
-        if self.hooks.has_budgets() && self.hooks.is_accounting() {
-            self.report_overruns(true);
-        }
+    /// The hooks that exceed their budgets. When training is done (`trained`), hooks are no longer disabled.
+    pub(crate) fn overruns(
+        &self,
+        hooks: &mut HookRunner,
+        clock: &dyn Clock,
+        trained: bool,
+    ) -> Vec<BudgetOverrun> {
+        let spent = self.spent(hooks, clock).steps;
+        hooks.check_budgets(spent, trained)
     }
+}
 
-    fn report_overruns(&mut self, trained: bool) {
-        for overrun in self.hooks.check_budgets(self.spent().steps, trained) {
-            let disabled = overrun.disabled.then(|| overrun.hook.clone());
-            let notice = RunNotice::OverBudget(overrun);
-            self.journal.disabled.extend(disabled.map(|hook| (hook, notice.to_string())));
-            self.note(notice);
-        }
-    }
+/// Starts measuring a duration, if it is wanted.
+#[inline]
+pub(crate) fn stopwatch(clock: &dyn Clock, wanted: bool) -> Option<Duration> {
+    wanted.then(|| clock.elapsed())
+}
 
-    /// Does work that a hook requested at an event, and charges the hook for its time, without that of other
-    /// hooks.
-    pub(crate) fn charging<T>(
-        &mut self,
-        asked: Option<(String, Event)>,
-        work: impl FnOnce(&mut Loop<M>) -> T,
-    ) -> T {
-        let Some((hook, event)) = asked.filter(|_| self.hooks.is_accounting()) else { return work(self) };
-        let (began, others) = (self.shared.clock.elapsed(), self.hooks.total_time());
-        let done = work(self);
-        let others = self.hooks.total_time().saturating_sub(others);
-        let took = self.shared.clock.elapsed().saturating_sub(began).saturating_sub(others);
-        self.hooks.charge(&hook, event, took);
-        done
-    }
+/// The time since then, or zero if it is not wanted.
+#[inline]
+pub(crate) fn since(clock: &dyn Clock, started: Option<Duration>) -> Duration {
+    started.map_or(Duration::ZERO, |started| clock.elapsed().saturating_sub(started))
+}
 
-    /// The start of work that a hook is charged for, if accounting is enabled.
-    pub(crate) fn begun(&self) -> Option<Duration> {
-        self.hooks.is_accounting().then(|| self.shared.clock.elapsed())
-    }
-
-    /// Charges a hook for the time since then.
-    pub(crate) fn charge_since(&mut self, began: Option<Duration>, hook: &str, event: Event) {
-        if let Some(began) = began {
-            self.hooks.charge(hook, event, self.shared.clock.elapsed().saturating_sub(began));
-        }
+/// Charges a hook for the time since then, if it is measured.
+pub(crate) fn charge_since(
+    hooks: &mut HookRunner,
+    clock: &dyn Clock,
+    began: Option<Duration>,
+    hook: &str,
+    event: Event,
+) {
+    if began.is_some() {
+        hooks.charge(hook, event, since(clock, began));
     }
 }

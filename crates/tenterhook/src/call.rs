@@ -5,14 +5,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tenterhook_core::failure::panic_message;
 use tenterhook_core::plan::TRAIN_LOSS;
-use tenterhook_core::{BoxError, Exception, Failure, LogOptions, Outcome, Stage, Status, Teardown};
+use tenterhook_core::{
+    BoxError, Exception, Failure, HookRunner, LogOptions, Metrics, Outcome, Stage, Status, Teardown,
+};
 
 use crate::check_plan::UnloggedCheck;
 use crate::cx::Aborting;
 use crate::data::{DataModule, Loaders, Split};
 use crate::journal::Consequence;
 use crate::loops::{Callee, Loop};
-use crate::module::{Horizon, Module};
+use crate::module::Module;
 use crate::resume::{Resume, ResumeOptions};
 use crate::train_stream::TrainStream;
 
@@ -106,19 +108,21 @@ impl<'t, M: Module> Call<'t, M> {
             Err(panic) => self.run.failed(panic_message(&*panic).into(), true),
         };
         let mut later = Vec::new();
-        let failure = self.first_failure(failure, &mut later);
-        self.run.leave_ranks(&failure);
+        let failure = first_failure(&mut self.run.hooks, failure, &mut later);
+        self.run.ranks.leave(&failure);
         later.append(&mut self.run.ending.later);
-        self.run.end_steps();
+        let run = &mut self.run;
+        run.accounts.end_steps(&mut run.hooks, &*run.shared.clock);
         // Other hooks may have failed earlier in the same event.
         self.shielded(&mut later, |call| {
-            call.run.record_roster_changes();
+            let Loop { journal, hooks, shared, state, .. } = &mut call.run;
+            journal.note_changes_of_hooks(hooks, shared, &state.progress, state.status);
             Ok(())
         });
         self.abort(&failure);
         // The metrics of an unfinished evaluation are discarded.
         self.run.shared.metrics.end_evaluation();
-        self.run.ending.closing = true;
+        self.run.journal.closing = true;
         if self.resume.validating {
             let stage = self.run.state.stage;
             self.guarded(Callee::Data, "teardown", &mut later, |call| call.data.teardown(stage));
@@ -144,14 +148,15 @@ impl<'t, M: Module> Call<'t, M> {
     }
 
     fn abort(&mut self, failure: &Failure) {
-        self.run.note_failure(failure, Consequence::Aborts);
+        self.run.journal.note_failure(failure, Consequence::Aborts, &self.run.shared);
         self.run.state.status = Status::Error;
         self.run.ending.outcome = Outcome::Failed { error: failure.to_string() };
     }
 
     fn note_later(&mut self, later: &[Failure]) {
         for failure in later {
-            self.run.note_failure(failure, Consequence::Afterwards { disabled: false });
+            let then = Consequence::Afterwards { disabled: false };
+            self.run.journal.note_failure(failure, then, &self.run.shared);
         }
     }
 
@@ -160,14 +165,6 @@ impl<'t, M: Module> Call<'t, M> {
         let mut failures = self.run.hooks.finish(&self.run.state.progress, &self.run.shared);
         self.shielded(&mut failures, |call| call.run.after_event(call.module));
         failures
-    }
-
-    /// A hook's failure within a step of the module is deferred until the step returns, and precedes a
-    /// failure of the step. The step's failure is dropped if it only passes on the hook's failure.
-    fn first_failure(&mut self, failure: Failure, later: &mut Vec<Failure>) -> Failure {
-        let Some(of_hook) = self.run.hooks.take_aborted() else { return failure };
-        later.extend(Some(failure).filter(|failure| !failure.error.is::<Aborting>()));
-        of_hook
     }
 
     fn set_up(&mut self) -> Result<(), Failure> {
@@ -188,7 +185,7 @@ impl<'t, M: Module> Call<'t, M> {
         self.validate_resume()?;
         self.resume.validating = false;
         self.run.enter(Callee::Module, "metrics");
-        self.reserve_metrics();
+        reserve_metrics(&self.run.shared.metrics, &*self.module);
         emit!(self.run, self.module, Setup { stage, config: &self.run.shared.run.config });
         call!(self.run, Module, "setup", self.module.setup(stage))?;
         call!(self.run, Module, "configure_model", self.module.configure_model())?;
@@ -198,10 +195,10 @@ impl<'t, M: Module> Call<'t, M> {
         self.run.shared.run.parameters = count_parameters(self.module);
         // A module may declare more metrics once it is built and restored.
         self.run.enter(Callee::Module, "metrics");
-        self.reserve_metrics();
+        reserve_metrics(&self.run.shared.metrics, &*self.module);
         if stage == Stage::Fit {
             let stream = self.open_train_stream()?;
-            let horizon = self.horizon(&stream);
+            let horizon = self.run.limits.horizon(stream.length(), self.module.automatic_optimization());
             let (run, limits) = (&mut self.run.shared.run, &self.run.limits);
             (run.total_epochs, run.total_steps) = (horizon.epochs, horizon.steps);
             (run.min_epochs, run.min_steps) = (limits.min_epochs, limits.min_steps);
@@ -214,12 +211,6 @@ impl<'t, M: Module> Call<'t, M> {
         self.compare_modules()
     }
 
-    /// Reserves the metric names of module and trainer, which hooks may not log.
-    fn reserve_metrics(&self) {
-        let declared = self.module.metrics().into_iter().flatten().map(|metric| metric.name);
-        self.run.shared.metrics.reserve(declared.chain([TRAIN_LOSS.to_owned()]));
-    }
-
     fn tear_down(&mut self) -> Result<(), Failure> {
         let stage = self.run.state.stage;
         self.torn_down.strategy = true;
@@ -229,7 +220,7 @@ impl<'t, M: Module> Call<'t, M> {
         }
         self.torn_down.data = true;
         call!(self.run, Data, "teardown", self.data.teardown(stage))?;
-        self.run.ending.closing = true;
+        self.run.journal.closing = true;
         let (run_cx, outcome) = (run_cx!(self.run, self.module), &self.run.ending.outcome);
         self.run.hooks.deliver(&Teardown::new(run_cx, stage, outcome))?;
         self.run.after_event(self.module)?;
@@ -339,20 +330,12 @@ impl<'t, M: Module> Call<'t, M> {
         Ok((loaders, batches))
     }
 
-    /// The length of training, as far as limits and data determine it.
-    pub(crate) fn horizon(&self, stream: &TrainStream<M::Batch>) -> Horizon {
-        let limits = &self.run.limits;
-        // With manual optimization the number of steps per batch is unknown.
-        let batches = stream.length().filter(|_| self.module.automatic_optimization());
-        let per_epoch = batches.map(|batches| batches.div_ceil(limits.accumulate));
-        Horizon::of(limits.max_steps, limits.max_epochs, per_epoch)
-    }
-
     /// Logs the epoch's mean loss.
     pub(crate) fn log_epoch_loss(&mut self) {
         use tenterhook_core::run_context::LossHistory;
         if let Some(mean) = self.run.values.losses.average() {
-            self.run.check_finite(mean);
+            let run = &mut self.run;
+            run.journal.check_finite(mean, &run.hooks, &run.shared, &run.state.progress);
             self.run.shared.metrics.log(TRAIN_LOSS, mean, LogOptions::STEP);
         }
     }
@@ -369,6 +352,20 @@ impl<'t, M: Module> Call<'t, M> {
         self.report_changes();
         Ok(())
     }
+}
+
+/// A hook's failure within a step of the module is deferred until the step returns, and precedes a failure of
+/// the step. The step's failure is dropped if it only passes on the hook's failure.
+fn first_failure(hooks: &mut HookRunner, failure: Failure, later: &mut Vec<Failure>) -> Failure {
+    let Some(of_hook) = hooks.take_aborted() else { return failure };
+    later.extend(Some(failure).filter(|failure| !failure.error.is::<Aborting>()));
+    of_hook
+}
+
+/// Reserves the metric names of module and trainer, which hooks may not log.
+fn reserve_metrics(metrics: &Metrics, module: &impl Module) {
+    let declared = module.metrics().into_iter().flatten().map(|metric| metric.name);
+    metrics.reserve(declared.chain([TRAIN_LOSS.to_owned()]));
 }
 
 /// The number of trainable parameters.

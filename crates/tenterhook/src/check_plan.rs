@@ -115,19 +115,6 @@ impl<M: Module> Call<'_, M> {
         Err(self.run.failed(error.into(), false))
     }
 
-    /// With several validation loaders, a metric is also logged for each of them.
-    fn with_loaders(&self, metrics: Vec<DeclaredMetric>) -> Vec<DeclaredMetric> {
-        let [_, loaders] = &self.run.loaders.names;
-        let of_loaders = metrics.iter().filter(|metric| metric.phase == Phase::Validate && loaders.len() > 1);
-        let of_loaders = of_loaders.flat_map(|metric| {
-            loaders
-                .iter()
-                .map(|loader| DeclaredMetric::new(format!("{}/{loader}", metric.name), metric.phase))
-        });
-        let of_loaders: Vec<_> = of_loaders.collect();
-        [metrics, of_loaders].concat()
-    }
-
     fn all_plan_errors(&self, training: &Training<M::Batch>) -> Vec<PlanError> {
         let limits = &self.run.limits;
         let validation = &self.run.shared.run.validation;
@@ -147,8 +134,8 @@ impl<M: Module> Call<'_, M> {
         let per_epoch = training.stream.length();
         let batches =
             per_epoch.zip(limits.max_epochs).map(|(batches, epochs)| batches.saturating_mul(epochs));
-        let steps = self.horizon(&training.stream).steps;
-        let metrics = self.module.metrics().map(|metrics| self.with_loaders(metrics));
+        let steps = limits.horizon(per_epoch, self.module.automatic_optimization()).steps;
+        let metrics = self.module.metrics().map(|metrics| with_loaders(metrics, &self.run.loaders.names[1]));
         let mut world = RunFacts { metrics, no_validation, steps, epochs: limits.max_epochs, batches };
         if limits.fast_dev_run {
             // A dry run is too short for most cadences.
@@ -156,4 +143,14 @@ impl<M: Module> Call<'_, M> {
         }
         plan::check(&self.run.hooks.declared(), &world)
     }
+}
+
+/// With several validation loaders, a metric is also logged for each of them.
+fn with_loaders(metrics: Vec<DeclaredMetric>, loaders: &[String]) -> Vec<DeclaredMetric> {
+    let of_loaders = metrics.iter().filter(|metric| metric.phase == Phase::Validate && loaders.len() > 1);
+    let of_loaders = of_loaders.flat_map(|metric| {
+        loaders.iter().map(|loader| DeclaredMetric::new(format!("{}/{loader}", metric.name), metric.phase))
+    });
+    let of_loaders: Vec<_> = of_loaders.collect();
+    [metrics, of_loaders].concat()
 }

@@ -29,7 +29,7 @@ impl<M: Module> Call<'_, M> {
     /// Fingerprints the program and the evaluation data.
     pub(crate) fn fingerprint_evaluation(&mut self) -> Result<(), Failure> {
         let loaders = std::mem::take(&mut self.evaluation.0);
-        let identified = self.identify(self.evaluation_split(), &loaders);
+        let identified = self.identify(Split::evaluated_in(self.run.state.stage), &loaders);
         self.evaluation.0 = loaders;
         identified
     }
@@ -48,10 +48,7 @@ impl<M: Module> Call<'_, M> {
         self.identified = true;
         self.resume.changes.extend(saved.environment_change(&self.run.journal.identity));
         let other = saved.data_changes(&self.run.journal.identity);
-        match change_error("data", &other).filter(|_| !self.resume.options.accept_changes) {
-            Some(refused) => self.refuse(refused),
-            None => Ok(()),
-        }
+        self.refuse_if(change_error("data", &other).filter(|_| !self.resume.options.accept_changes))
     }
 
     /// Whether the run writes files. Otherwise the data is not read.

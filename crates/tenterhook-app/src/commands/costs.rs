@@ -143,7 +143,7 @@ mod tests {
             lines(&costs(), false),
             [
                 "hook    calls    total      p50      p99    share  failed  numbers  tensors",
-                "late        2     12 s   6.00 s   6.00 s  30.00 %       -        -        -",
+                "late        2   12.0 s   6.00 s   6.00 s  30.00 %       -        -        -",
                 "slow     1000  ~1.50 s  1.40 ms  2.10 ms   7.50 %       2      100        1",
                 "steers      1  42.0 µs  42.0 µs  42.0 µs   0.00 %       -        1        -",
                 "~ estimated: of very frequent events, about one call in 16 is timed",

@@ -46,8 +46,8 @@ mod tests {
             lines(&[csv, silent, notify]),
             [
                 "hook    sent  delivered  failed  dropped  lost  training waited  final flush",
-                "csv      120        120       -        -     -             0 ns      1.20 ms",
-                "notify     3          1       1        1     -             0 ns         10 s",
+                "csv      120        120       -        -     -              0 s      1.20 ms",
+                "notify     3          1       1        1     -              0 s       10.0 s",
             ]
         );
     }

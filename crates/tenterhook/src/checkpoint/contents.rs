@@ -9,15 +9,12 @@ use tenterhook_core::metrics::MetricsState;
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::random::RandomPositions;
 use tenterhook_core::runner::{HookStates, RunnerState};
-use tenterhook_core::{BoxError, Progress, State};
+use tenterhook_core::{Progress, State};
 
 use super::announcements::Announcement;
 use super::post_save::PostSave;
-use super::store::FORMAT;
-use crate::data::DataState;
-use crate::loops::Loop;
 use crate::losses::LossesState;
-use crate::module::{Module, OptimizerState};
+use crate::module::OptimizerState;
 use crate::resume::{ResumePoint, SavedLoopState};
 use crate::run::{FilePosition, Identity};
 use crate::tensors::TensorMap;
@@ -98,46 +95,5 @@ impl CheckpointContents {
             steps.insert(TRAIN_LOSS.to_owned(), step);
         }
         (metrics, steps)
-    }
-}
-
-impl<M: Module> Loop<M> {
-    /// The current contents, without tensors and entries.
-    pub(super) fn contents(
-        &mut self,
-        hooks: HookStates,
-        resume_point: ResumePoint,
-    ) -> Result<CheckpointContents, BoxError> {
-        let file_positions = match &self.journal.recording {
-            Some(recording) => recording.recorder().file_positions()?,
-            None => Vec::new(),
-        };
-        Ok(CheckpointContents {
-            format: FORMAT,
-            number: self.checkpointer.number,
-            weights_only: false,
-            progress: self.state.progress,
-            resume_point,
-            loops: self.saved_state(),
-            elapsed: self.shared.elapsed(),
-            weights: TensorMap::default(),
-            gradients: TensorMap::default(),
-            optimizers: OptimizerState::default(),
-            data: self.checkpointer.data.as_ref().map(DataState::saved),
-            hooks,
-            runner: self.hooks.state(),
-            entries: BTreeMap::new(),
-            metrics: self.shared.metrics.state(),
-            losses: self.values.losses.state(),
-            board: self.shared.board.to_json()?,
-            board_kept: self.shared.board.protected_keys(),
-            board_taken: self.shared.board.taken_keys(),
-            streams: self.shared.streams.borrow().positions(),
-            config: self.shared.run.config.clone(),
-            identity: self.journal.identity.clone(),
-            file_positions,
-            unannounced: Vec::new(),
-            post_save: PostSave::default(),
-        })
     }
 }

@@ -1,6 +1,6 @@
 //! Checkpoints: their contents, how they are taken and written.
 //!
-//! The training thread assembles a checkpoint (`saving.rs`) at one of the points from which a run can be resumed
+//! The training thread assembles a checkpoint (`loops/saving.rs`) at one of the points from which a run can be resumed
 //! ([`ResumePoint`]), and the writer (`writer.rs`) makes it durable (`store/`) while training continues.
 //!
 //! - **Contents.** Besides weights, optimizers, schedules, hook states and random streams: the gradients of
@@ -25,6 +25,7 @@
 
 mod announcements;
 mod best;
+mod checkpointer;
 mod contents;
 mod emergency;
 mod files;
@@ -33,26 +34,30 @@ mod hook_tensors;
 mod post_save;
 mod ranks;
 mod roots;
-mod saving;
 mod store;
 mod writer;
 
 pub use crate::resume::ResumePoint;
 pub use announcements::Announcement;
 pub use best::Best;
+pub(crate) use checkpointer::Checkpointer;
+pub use checkpointer::PendingSave;
 pub use contents::CheckpointContents;
+pub(crate) use emergency::{emergencies_in, emergency_name};
 pub use files::{problems, read, read_state};
 pub use hook_states::{hook_problems, refused_hook_states};
 pub use hook_tensors::weights_to_evaluate;
-pub(crate) use post_save::PendingPostSave;
 pub use post_save::PostSave;
+pub(crate) use post_save::{PendingPostSave, Removals};
+pub(crate) use ranks::finished_on_all_ranks;
+pub(crate) use roots::Roots;
 pub use roots::{CheckpointPath, Save};
-pub(crate) use saving::Checkpointer;
-pub use saving::PendingSave;
 pub use store::{
     CheckpointError, CheckpointSummary, FORMAT, Integrity, ListedCheckpoint, NewestCheckpoint, OnUnreadable,
     WEIGHTS, list, newest_whole, verify,
 };
 pub(crate) use store::{LATEST, STATE, is_unreadable, largest_number, paths};
+
+pub(crate) use writer::{FinishedSave, SaveJob, SavePaths, WeightsToSave};
 
 pub use crate::losses::LossesState;

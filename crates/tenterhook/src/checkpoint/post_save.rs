@@ -5,14 +5,12 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{BoxError, Failure, Progress};
+use tenterhook_core::BoxError;
 use tenterhook_files::cannot;
 
 use super::files;
 use super::roots::{CheckpointPath, Roots};
-use super::store::{self, Disk, RealDisk, largest_number};
-use crate::loops::{Callee, Loop};
-use crate::module::Module;
+use super::store::{self, Disk, largest_number};
 
 /// The work to do once a checkpoint is durable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,10 +81,10 @@ pub(super) fn unrecorded_removals(roots: &Roots, recorded: &[PathBuf]) -> Vec<Pa
 
 /// The result of removing checkpoints.
 #[derive(Default)]
-pub(super) struct Removals {
-    pub(super) removed: Vec<PathBuf>,
+pub(crate) struct Removals {
+    pub(crate) removed: Vec<PathBuf>,
     /// Checkpoints that were not removed, or set aside instead, and why. None of this is a failure.
-    pub(super) notices: Vec<String>,
+    pub(crate) notices: Vec<String>,
 }
 
 impl Removals {
@@ -117,40 +115,4 @@ pub(super) fn set_aside_damaged(disk: &dyn Disk, path: &Path) -> Result<Option<S
             aside.display()
         )
     }))
-}
-
-impl<M: Module> Loop<M> {
-    /// Continues the numbers of the checkpoints in the directory.
-    pub(crate) fn continue_numbering(&mut self) -> Result<(), Failure> {
-        let largest = largest_number(&self.shared.run.checkpoints);
-        self.enter(Callee::Trainer, "begin");
-        self.checkpointer.number =
-            self.checkpointer.number.max(self.checked(largest.map_err(BoxError::from))?);
-        Ok(())
-    }
-
-    /// Prepares the directory of checkpoints, in which only this run saves from now on: sets aside the checkpoints
-    /// that the resume skips, removes leftovers of a killed process, and finishes the work after its last save.
-    pub(crate) fn take_over_checkpoints(&mut self, unreadable: &[PathBuf]) -> Result<(), Failure> {
-        if self.shared.run.fast_dev_run {
-            return Ok(());
-        }
-        let roots = self.roots();
-        self.enter(Callee::Trainer, "begin");
-        let aside = self.checked(roots.set_aside(&RealDisk, unreadable))?;
-        self.continue_numbering()?;
-        let pending_post_save = self.checkpointer.pending_post_save.take();
-        let finish = || {
-            // It also refuses a directory of checkpoints that is a symbolic link.
-            roots.latest()?;
-            store::clean_up(&RealDisk, roots.own())?;
-            pending_post_save.map_or_else(|| Ok(Removals::default()), |left| left.finish(&RealDisk, &roots))
-        };
-        let mut finished = self.checked(finish())?;
-        finished.removed.extend(unrecorded_removals(&roots, &self.shared.run.removed_checkpoints));
-        let Progress { step, epoch, .. } = self.state.progress;
-        self.note_removed(step, epoch, finished);
-        self.note_texts(aside);
-        Ok(())
-    }
 }

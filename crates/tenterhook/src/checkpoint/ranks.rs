@@ -3,13 +3,12 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{BoxError, Failure};
+use tenterhook_core::BoxError;
 
 use super::announcements::Announcement;
 use super::post_save::Removals;
 use super::writer::FinishedSave;
-use crate::loops::Loop;
-use crate::module::Module;
+use crate::loops::ranks::Ranks;
 
 /// A [`FinishedSave`] as rank 0 sends it: with the checkpoints that it removed, or its error.
 #[derive(Serialize, Deserialize)]
@@ -39,20 +38,15 @@ impl From<SentSave> for FinishedSave {
     }
 }
 
-impl<M: Module> Loop<M> {
-    /// Call site `saves`: the results of the saves that rank 0 has finished.
-    pub(super) fn finished_on_all_ranks(
-        &mut self,
-        finished: Vec<FinishedSave>,
-    ) -> Result<Vec<FinishedSave>, Failure> {
-        if !self.ranks.several {
-            return Ok(finished);
-        }
-        let sent: Vec<_> = finished.iter().map(SentSave::from).collect();
-        let received = self.collective("saves", |ranks| ranks.broadcast("saves", &sent))?;
-        if self.ranks.world.is_main() {
-            return Ok(finished);
-        }
-        Ok(received.into_iter().map(FinishedSave::from).collect())
+/// Call site `saves`: the results of the saves that rank 0 has finished.
+pub(crate) fn finished_on_all_ranks(
+    ranks: &mut Ranks,
+    finished: Vec<FinishedSave>,
+) -> Result<Vec<FinishedSave>, BoxError> {
+    let sent: Vec<_> = finished.iter().map(SentSave::from).collect();
+    let received = ranks.broadcast("saves", &sent)?;
+    if ranks.world.is_main() {
+        return Ok(finished);
     }
+    Ok(received.into_iter().map(FinishedSave::from).collect())
 }

@@ -7,12 +7,10 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{BoxError, SaveRequest};
+use tenterhook_core::{BoxError, HookRunner, RunInfo, SaveRequest};
 use tenterhook_files::RelPath;
 
 use super::store::{self, Disk, LATEST};
-use crate::loops::Loop;
-use crate::module::Module;
 
 /// The path of a checkpoint, relative to the checkpoints' root or to the directory that a hook declares as an
 /// [effect](tenterhook_core::Effect::SaveCheckpoints). It cannot name anything outside of them.
@@ -59,6 +57,14 @@ pub(crate) struct Roots {
 }
 
 impl Roots {
+    /// The directories of a run with these hooks.
+    pub(crate) fn of(run: &RunInfo, hooks: &HookRunner) -> Roots {
+        let contained =
+            |(hook, directory): (String, PathBuf)| (hook, run.checkpoints.join(run.contained(&directory)));
+        let declared = hooks.checkpoint_directories().into_iter().map(contained).collect();
+        Roots::new(run.directory.clone(), run.checkpoints.clone(), declared)
+    }
+
     /// `own` is the checkpoints' root; `declared` are directories with the hooks that declare them.
     pub(super) fn new(run: Option<PathBuf>, own: PathBuf, declared: Vec<(String, PathBuf)>) -> Roots {
         Roots { run, own, declared }
@@ -162,27 +168,15 @@ impl Roots {
 }
 
 impl Save {
-    /// Whether the directories of all paths are declared.
-    pub(crate) fn is_known(&self, roots: &Roots) -> bool {
-        self.path.iter().chain(&self.replaces).chain(&self.link).all(|path| roots.is_declared(path))
-    }
-}
-
-impl<M: Module> Loop<M> {
-    /// The directories of checkpoints.
-    pub(crate) fn roots(&self) -> Roots {
-        let run = &self.shared.run;
-        let contained =
-            |(hook, directory): (String, PathBuf)| (hook, run.checkpoints.join(run.contained(&directory)));
-        let declared = self.hooks.checkpoint_directories().into_iter().map(contained).collect();
-        Roots::new(run.directory.clone(), run.checkpoints.clone(), declared)
-    }
-
     /// Checks the paths of a request. In a rehearsal they are moved below its scratch directory.
-    pub(crate) fn checked_save(&self, request: &SaveRequest) -> Result<Save, BoxError> {
+    pub(crate) fn checked(
+        request: &SaveRequest,
+        run: &RunInfo,
+        hooks: &HookRunner,
+    ) -> Result<Save, BoxError> {
         let SaveRequest { path, weights_only, replaces, link, best_score } = request;
-        let roots = self.roots();
-        let name = |path: &PathBuf| roots.checkpoint_path(&self.shared.run.contained(path));
+        let roots = Roots::of(run, hooks);
+        let name = |path: &PathBuf| roots.checkpoint_path(&run.contained(path));
         Ok(Save {
             path: path.as_ref().map(name).transpose()?,
             weights_only: *weights_only,
@@ -190,6 +184,11 @@ impl<M: Module> Loop<M> {
             link: link.as_ref().map(name).transpose()?,
             best_score: *best_score,
         })
+    }
+
+    /// Whether the directories of all paths are declared.
+    pub(crate) fn is_known(&self, roots: &Roots) -> bool {
+        self.path.iter().chain(&self.replaces).chain(&self.link).all(|path| roots.is_declared(path))
     }
 }
 

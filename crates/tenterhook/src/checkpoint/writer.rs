@@ -17,6 +17,7 @@ use super::contents::CheckpointContents;
 use super::files;
 use super::hook_tensors;
 use super::post_save::{Removals, set_aside_damaged};
+use super::roots::{CheckpointPath, Roots, Save};
 use super::store::{self, Disk, RealDisk};
 use crate::module::{Snapshot, SnapshotData};
 use crate::run::EVENTS;
@@ -30,62 +31,78 @@ const BACKOFF: Backoff =
 const SLICE: Duration = Duration::from_millis(50);
 
 /// A checkpoint to write.
-pub(super) struct SaveJob {
+pub(crate) struct SaveJob {
     /// Its announcement.
-    pub(super) saved: Announcement,
-    pub(super) paths: SavePaths,
-    pub(super) contents: CheckpointContents,
-    pub(super) snapshot: Snapshot,
-    pub(super) weights: Weights,
+    pub(crate) saved: Announcement,
+    pub(crate) paths: SavePaths,
+    pub(crate) contents: CheckpointContents,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) weights: WeightsToSave,
     /// The run's directory, with the files that the checkpoint has positions of.
-    pub(super) run: Option<PathBuf>,
+    pub(crate) run: Option<PathBuf>,
     /// Whether a failed attempt is retried.
-    pub(super) retries: bool,
+    pub(crate) retries: bool,
     /// Retries without pauses, because the run ends.
-    pub(super) hurry: Arc<AtomicBool>,
+    pub(crate) hurry: Arc<AtomicBool>,
 }
 
 /// The paths of a save.
-pub(super) struct SavePaths {
-    pub(super) path: PathBuf,
+pub(crate) struct SavePaths {
+    pub(crate) path: PathBuf,
     /// The checkpoints to remove once this one is durable.
-    pub(super) replaces: Vec<PathBuf>,
+    pub(crate) replaces: Vec<PathBuf>,
     /// The link to set to it then.
-    pub(super) link: Option<PathBuf>,
+    pub(crate) link: Option<PathBuf>,
     /// The link to the newest checkpoint, unless this one holds weights alone.
-    pub(super) latest: Option<PathBuf>,
+    pub(crate) latest: Option<PathBuf>,
+}
+
+impl SavePaths {
+    pub(crate) fn of(
+        roots: &Roots,
+        name: &CheckpointPath,
+        replaces: &[CheckpointPath],
+        request: &Save,
+    ) -> Result<SavePaths, BoxError> {
+        Ok(SavePaths {
+            replaces: replaces.iter().map(|old| roots.for_writing(old)).collect::<Result<_, _>>()?,
+            link: request.link.as_ref().map(|link| roots.for_writing(link)).transpose()?,
+            latest: (!request.weights_only).then(|| roots.latest()).transpose()?,
+            path: roots.for_writing(name)?,
+        })
+    }
 }
 
 /// The source of a checkpoint's weights.
-pub(super) enum Weights {
+pub(crate) enum WeightsToSave {
     /// The module's weights, some of them replaced by these.
     Modules(NamedTensors),
     /// The trained weights, while others are swapped into the module.
     Own(Arc<TensorMap>),
 }
 
-impl Weights {
+impl WeightsToSave {
     /// The module's weights, unchanged.
-    pub(super) fn modules() -> Weights {
-        Weights::Modules(NamedTensors::default())
+    pub(crate) fn modules() -> WeightsToSave {
+        WeightsToSave::Modules(NamedTensors::default())
     }
 }
 
 /// The result of a save.
-pub(super) struct FinishedSave {
-    pub(super) saved: Announcement,
-    pub(super) path: PathBuf,
-    pub(super) weights_only: bool,
+pub(crate) struct FinishedSave {
+    pub(crate) saved: Announcement,
+    pub(crate) path: PathBuf,
+    pub(crate) weights_only: bool,
     /// Notices of damaged checkpoints that were set aside because this save needed their names.
-    pub(super) set_aside: Vec<String>,
+    pub(crate) set_aside: Vec<String>,
     /// The removal of the checkpoints that it replaces.
-    pub(super) result: Result<Removals, BoxError>,
+    pub(crate) result: Result<Removals, BoxError>,
 }
 
 impl SaveJob {
     /// Writes the checkpoint. Calls `first` after it has copied the tensors that it shares with training, and before
     /// it writes.
-    pub(super) fn run(self, disk: &dyn Disk, buffers: &Buffers, first: impl FnOnce()) -> FinishedSave {
+    pub(crate) fn run(self, disk: &dyn Disk, buffers: &Buffers, first: impl FnOnce()) -> FinishedSave {
         let SaveJob { saved, paths, mut contents, snapshot, weights, run, retries, hurry } = self;
         let SavePaths { path, replaces, link, latest } = paths;
         let weights_only = contents.weights_only;
@@ -99,8 +116,8 @@ impl SaveJob {
             contents.optimizers = optimizers;
             contents.gradients = gradients;
             contents.weights = match weights {
-                Weights::Own(own) => Arc::unwrap_or_clone(own),
-                Weights::Modules(instead) => {
+                WeightsToSave::Own(own) => Arc::unwrap_or_clone(own),
+                WeightsToSave::Modules(instead) => {
                     for (name, shape, values) in instead.iter() {
                         modules.insert_f32(name, shape, values);
                     }
@@ -156,7 +173,7 @@ fn sync_marked_files(
 /// A save begins with the priority of training, to copy the tensors that it shares with training: training must copy
 /// a tensor that it changes while it is shared. Then it continues with the lowest priority.
 #[derive(Default)]
-pub(super) struct Writer {
+pub(crate) struct Writer {
     running: VecDeque<JoinHandle<FinishedSave>>,
     /// Disconnects when the last started save ends.
     before: Option<Receiver<()>>,
@@ -168,7 +185,7 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Writes a checkpoint in the background or, if `background` is false, before it returns.
-    pub(super) fn start(&mut self, job: SaveJob, background: bool) {
+    pub(crate) fn start(&mut self, job: SaveJob, background: bool) {
         if !background {
             return self.done.push(job.run(&RealDisk, &Buffers::default(), || ()));
         }
@@ -202,7 +219,7 @@ impl Writer {
     }
 
     /// The saves that have finished since the last call; with `wait`, all of them.
-    pub(super) fn finished(&mut self, wait: bool) -> Vec<FinishedSave> {
+    pub(crate) fn finished(&mut self, wait: bool) -> Vec<FinishedSave> {
         let mut done = std::mem::take(&mut self.done);
         while let Some(thread) = self.running.pop_front_if(|thread| wait || thread.is_finished()) {
             // Panics are caught inside the thread.

@@ -295,7 +295,7 @@ impl<'a> Schema<'a> {
 }
 
 /// The keys of these parts of a schema, the first of each name.
-fn distinct_keys<'a>(parts: Vec<Schema<'a>>) -> Vec<(&'a str, Schema<'a>)> {
+fn distinct_keys(parts: Vec<Schema<'_>>) -> Vec<(&str, Schema<'_>)> {
     let mut keys: Vec<(&str, Schema<'_>)> = Vec::new();
     for (key, schema) in parts.into_iter().flat_map(Schema::properties) {
         if keys.iter().all(|(known, _)| *known != key) {

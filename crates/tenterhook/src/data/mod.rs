@@ -66,6 +66,15 @@ pub enum Split {
 }
 
 impl Split {
+    /// The split that a call evaluates on.
+    pub(crate) fn evaluated_in(stage: Stage) -> Split {
+        match stage {
+            Stage::Fit | Stage::Validate => Split::Validate,
+            Stage::Test => Split::Test,
+            Stage::Predict => Split::Predict,
+        }
+    }
+
     /// The name in settings, as in `limit_val_batches`.
     #[must_use]
     pub fn key(self) -> &'static str {

@@ -17,6 +17,7 @@ pub(crate) use recording::{Recording, SharedRecorder};
 use crate::run::{Identity, JournalEvent, RunLocation};
 
 /// The journal of a call: notices with their readers, and the recorder.
+#[allow(clippy::struct_excessive_bools)] // independent properties
 pub(crate) struct Journal {
     pub(crate) notices: Notices,
     pub(crate) recording: Option<Recording>,
@@ -30,6 +31,8 @@ pub(crate) struct Journal {
     pub(crate) pending: Vec<PendingNotice>,
     /// `on_hook_disabled` and `on_notice` are being delivered, or held back during a save.
     pub(crate) held: bool,
+    /// Hooks are being torn down, or the run has failed: neither is delivered any more.
+    pub(crate) closing: bool,
 }
 
 /// A notice as hooks receive it.
@@ -76,6 +79,7 @@ impl JournalSetup {
             disabled: Vec::new(),
             pending: Vec::new(),
             held: false,
+            closing: false,
         }
     }
 

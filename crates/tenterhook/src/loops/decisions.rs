@@ -1,16 +1,13 @@
 //! Applies the decisions of hooks and module after they have run, and reports failures and changes of the
 //! list of hooks.
 
-use tenterhook_core::{
-    BoxError, Event, Failure, Flow, HookDecision, LrChange, Origin, Progress, Request, RosterChange,
-    RosterRequest, Status, Tier,
-};
+use tenterhook_core::{BoxError, Event, Failure, HookDecision, LrChange, Progress, Request};
 
 use super::{Callee, Loop};
-use crate::checkpoint::PendingSave;
+use crate::accounts::{charge_since, stopwatch};
+use crate::checkpoint::{PendingSave, Save};
 use crate::journal::RunNotice;
 use crate::module::Module;
-use crate::run::JournalEvent;
 
 /// The name of the module in decisions.
 const MODULE: &str = "module";
@@ -25,9 +22,10 @@ impl<M: Module> Loop<M> {
                     self.defer_decision(module, decided)?;
                     continue;
                 }
-                let began = self.begun();
+                let began = stopwatch(&*self.shared.clock, self.hooks.is_accounting());
                 self.apply_decision(module, &decided)?;
-                self.charge_since(began, &decided.hook, decided.event);
+                let clock = &*self.shared.clock;
+                charge_since(&mut self.hooks, clock, began, &decided.hook, decided.event);
             }
         }
         if !self.shared.messages.borrow().is_empty() {
@@ -37,15 +35,52 @@ impl<M: Module> Loop<M> {
         }
         if !self.shared.console_lines.borrow().is_empty() {
             for (hook, line) in self.shared.console_lines.take() {
-                let began = self.begun();
+                let began = stopwatch(&*self.shared.clock, self.hooks.is_accounting());
                 self.journal.notices.readers.tell(&RunNotice::Printed(line));
-                self.charge_since(began, &hook, self.hooks.last_event());
+                let event = self.hooks.last_event();
+                charge_since(&mut self.hooks, &*self.shared.clock, began, &hook, event);
             }
         }
         if self.hooks.has_reports() || !self.journal.disabled.is_empty() || !self.journal.pending.is_empty() {
             return self.report_changes_of_hooks(module);
         }
         Ok(())
+    }
+
+    /// Does work that a hook requested at an event, and charges the hook for its time, without that of other
+    /// hooks.
+    pub(crate) fn charging<T>(
+        &mut self,
+        asked: Option<(String, Event)>,
+        work: impl FnOnce(&mut Loop<M>) -> T,
+    ) -> T {
+        let Some((hook, event)) = asked.filter(|_| self.hooks.is_accounting()) else { return work(self) };
+        let (began, others) = (self.shared.clock.elapsed(), self.hooks.total_time());
+        let done = work(self);
+        let others = self.hooks.total_time().saturating_sub(others);
+        let took = self.shared.clock.elapsed().saturating_sub(began).saturating_sub(others);
+        self.hooks.charge(&hook, event, took);
+        done
+    }
+
+    /// Checks the budgets of hooks every few batches.
+    #[inline]
+    pub(crate) fn check_budgets(&mut self, module: &mut M) -> Result<(), Failure> {
+        if !self.accounts.checks_budgets(&self.hooks, self.state.progress.total_batches) {
+            return Ok(());
+        }
+        self.report_overruns(false);
+        self.after_event(module)
+    }
+
+    /// Reports the hooks that exceed their budgets. When training is done (`trained`), hooks are no longer disabled.
+    pub(crate) fn report_overruns(&mut self, trained: bool) {
+        for overrun in self.accounts.overruns(&mut self.hooks, &*self.shared.clock, trained) {
+            let disabled = overrun.disabled.then(|| overrun.hook.clone());
+            let notice = RunNotice::OverBudget(overrun);
+            self.journal.disabled.extend(disabled.map(|hook| (hook, notice.to_string())));
+            self.note(notice);
+        }
     }
 
     /// Delivers the notices since the last event that a hook received.
@@ -57,7 +92,8 @@ impl<M: Module> Loop<M> {
     /// Records failures and changes of the list of hooks, then delivers `on_hook_disabled` and `on_notice`.
     #[cold]
     fn report_changes_of_hooks(&mut self, module: &mut M) -> Result<(), Failure> {
-        self.record_roster_changes();
+        let progress = &self.state.progress;
+        self.journal.note_changes_of_hooks(&mut self.hooks, &self.shared, progress, self.state.status);
         if self.journal.held {
             return Ok(());
         }
@@ -81,27 +117,6 @@ impl<M: Module> Loop<M> {
         self.after_event(module)
     }
 
-    /// Records failures of hooks and changes of the list of hooks.
-    pub(crate) fn record_roster_changes(&mut self) {
-        for mut contained in self.hooks.take_contained() {
-            contained.afterwards = self.state.status == Status::Error;
-            if let (Origin::Hook(hook), true) = (&contained.failure.origin, contained.disabled) {
-                self.journal.disabled.push((hook.clone(), contained.failure.to_string()));
-            }
-            self.note(RunNotice::Contained(contained));
-        }
-        for refused in self.hooks.take_refused_changes() {
-            self.note(RunNotice::Refused(refused));
-        }
-        for changed in self.hooks.take_roster_changes() {
-            // Hooks that were disabled after a failure are listed above.
-            if let RosterChange { by: Some(by), change: RosterRequest::Disable(hook) } = &changed {
-                self.journal.disabled.push((hook.clone(), format!("requested by `{by}`")));
-            }
-            self.note(RunNotice::Changed(changed));
-        }
-    }
-
     /// Delivers notices to hooks. Notices of their handlers are not delivered, because a hook that reports
     /// something on each notice would loop forever.
     fn deliver_pending(&mut self, module: &mut M) -> Result<(), Failure> {
@@ -117,7 +132,7 @@ impl<M: Module> Loop<M> {
     fn deliver_disabled(&mut self, module: &mut M) -> Result<(), Failure> {
         for _ in 0..=self.hooks.list().len() {
             for (hook, reason) in std::mem::take(&mut self.journal.disabled) {
-                if !self.ending.closing {
+                if !self.journal.closing {
                     emit!(self, module, HookDisabled { hook: &hook, reason: &reason });
                 }
             }
@@ -150,35 +165,20 @@ impl<M: Module> Loop<M> {
         Ok(())
     }
 
-    /// Records a decision. Two kinds are too frequent for notices: swaps of weights are only written to
-    /// `events.jsonl`, and saves of checkpoint hooks have separate entries there.
-    fn note_decision(&mut self, decided: &HookDecision) {
-        let (flows, requests) = (decided.decision.flows(), decided.decision.requests());
-        let only = |wanted: fn(&Request) -> bool| flows.is_empty() && requests.iter().all(wanted);
-        let notice = || RunNotice::Decided { step: self.state.progress.step, decided: decided.clone() };
-        if only(|request| matches!(request, Request::SwapWeights(_) | Request::SwapBack)) {
-            self.record_event(JournalEvent::from(&notice()));
-        } else if !(only(|request| matches!(request, Request::Save(_)))
-            && self.hooks.tier(&decided.hook) == Some(Tier::Checkpoint))
-        {
-            self.note(notice());
-        }
-    }
-
     /// Applies a decision of a hook or the module.
     pub(super) fn apply_decision(&mut self, module: &mut M, decided: &HookDecision) -> Result<(), Failure> {
         let (flows, requests) = decided.decision.clone().into_parts();
         for flow in flows {
-            self.request_flow(&decided.hook, flow);
+            self.flow.request(&decided.hook, flow);
         }
-        self.note_decision(decided);
+        self.journal.note_decision(decided, &self.hooks, &self.shared, &self.state.progress);
         for request in requests {
             match request {
                 Request::Validate => self.flow.validate = true,
                 // Saved at the next resume point, after all other decisions are applied.
                 Request::Save(save) => {
                     let (by, event) = (decided.hook.clone(), decided.event);
-                    match self.checked_save(&save) {
+                    match Save::checked(&save, &self.shared.run, &self.hooks) {
                         Ok(save) => self.checkpointer.pending.push(PendingSave { save, by, event }),
                         Err(error) => self.refuse_decision(decided, error)?,
                     }
@@ -192,11 +192,12 @@ impl<M: Module> Loop<M> {
                 },
                 Request::SwapBack => self.swap_back(module)?,
                 Request::Lr { optimizer, change } => {
-                    if let Some(error) = self.wrong_lr(optimizer, change) {
+                    let optimizers = self.update.optimization.optimizers;
+                    if let Some(error) = wrong_lr(optimizers, optimizer, change) {
                         self.refuse_decision(decided, error.into())?;
                         continue;
                     }
-                    let which = optimizer.map_or(0..self.update.optimization.optimizers, |one| one..one + 1);
+                    let which = optimizer.map_or(0..optimizers, |one| one..one + 1);
                     for optimizer in which {
                         call!(self, Module, "change_lr", module.change_lr(optimizer, change))?;
                     }
@@ -209,33 +210,6 @@ impl<M: Module> Loop<M> {
         Ok(())
     }
 
-    /// Requests a flow, which takes effect at the next safe point of the loop.
-    fn request_flow(&mut self, by: &str, flow: Flow) {
-        match flow {
-            Flow::Continue => {}
-            Flow::SkipUpdate => self.flow.skip_update = true,
-            Flow::SkipBatch => self.flow.skip_batch = true,
-            Flow::EndEpoch => self.flow.end_epoch = true,
-            Flow::Stop { reason } => {
-                self.flow.stop.get_or_insert((by.to_owned(), reason));
-            }
-            unknown => debug_assert!(false, "the loop does not know {unknown:?}"),
-        }
-    }
-
-    /// The problem with a change of a learning rate, if any.
-    fn wrong_lr(&self, optimizer: Option<usize>, change: LrChange) -> Option<String> {
-        let (LrChange::Set(number) | LrChange::Scale(number)) = change;
-        let optimizers = self.update.optimization.optimizers;
-        if !(number.is_finite() && number >= 0.0) {
-            return Some(format!(
-                "a learning rate cannot be changed by {change:?}: it must be a number of 0 or more"
-            ));
-        }
-        let missing = optimizer.filter(|optimizer| *optimizer >= optimizers)?;
-        Some(format!("there is no optimizer {missing}; there are {optimizers}, counted from 0"))
-    }
-
     /// Refuses a decision that cannot be applied. For a hook, its error policy applies; for the module, this
     /// is a failure.
     pub(super) fn refuse_decision(&mut self, decided: &HookDecision, error: BoxError) -> Result<(), Failure> {
@@ -245,4 +219,16 @@ impl<M: Module> Loop<M> {
         }
         self.fail(Callee::Module, decided.event.handler(), error)
     }
+}
+
+/// The problem with a change of a learning rate, if any.
+fn wrong_lr(optimizers: usize, optimizer: Option<usize>, change: LrChange) -> Option<String> {
+    let (LrChange::Set(number) | LrChange::Scale(number)) = change;
+    if !(number.is_finite() && number >= 0.0) {
+        return Some(format!(
+            "a learning rate cannot be changed by {change:?}: it must be a number of 0 or more"
+        ));
+    }
+    let missing = optimizer.filter(|optimizer| *optimizer >= optimizers)?;
+    Some(format!("there is no optimizer {missing}; there are {optimizers}, counted from 0"))
 }

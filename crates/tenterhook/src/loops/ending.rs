@@ -6,25 +6,57 @@
 
 use std::sync::atomic::Ordering;
 
-use tenterhook_core::{Outcome, Status};
+use tenterhook_core::{Failure, Outcome, Status};
 
-use super::Loop;
+use super::{FlowRequests, Loop, LoopState};
 use crate::journal::RunNotice;
 use crate::module::Module;
+use crate::run::Interrupt;
+use crate::settings::Limits;
+
+/// How the call ends.
+#[derive(Default)]
+pub(crate) struct Ending {
+    pub(crate) interrupt: Interrupt,
+    /// The signal that ends the run.
+    pub(crate) signal: Option<String>,
+    /// A signal interrupted the epoch.
+    pub(crate) epoch_interrupted: bool,
+    pub(crate) outcome: Outcome,
+    /// Failures between the first fatal one and `on_exception`.
+    pub(crate) later: Vec<Failure>,
+}
+
+impl Ending {
+    /// Sets the outcome of a run that has not failed.
+    pub(super) fn set_outcome(&mut self, state: &mut LoopState, flow: &FlowRequests, limits: &Limits) {
+        let interrupted = self.signal.clone().map(|signal| Outcome::Interrupted { signal });
+        let stopped = flow.stop.clone().filter(|_| flow.stops(limits, &state.progress));
+        let stopped = stopped.map(|(by, reason)| Outcome::Stopped { by, reason });
+        self.outcome = interrupted.or(stopped).unwrap_or_default();
+        state.status = match self.outcome {
+            Outcome::Interrupted { .. } => Status::Interrupted,
+            _ => Status::Completed,
+        };
+    }
+
+    /// Returns the first of two failures, and keeps the second for the report.
+    pub(crate) fn first_of(
+        &mut self,
+        first: Result<(), Failure>,
+        second: Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        match (first, second) {
+            (Err(first), Err(second)) => {
+                self.later.push(second);
+                Err(first)
+            }
+            (first, second) => first.and(second),
+        }
+    }
+}
 
 impl<M: Module> Loop<M> {
-    /// Whether `max_steps` is reached.
-    pub(crate) fn steps_are_done(&self) -> bool {
-        self.limits.max_steps.is_some_and(|max| self.state.progress.step >= max)
-    }
-
-    /// Whether a stop was requested, and `min_epochs` and `min_steps` allow it.
-    pub(crate) fn stops(&self) -> bool {
-        self.flow.stop.is_some()
-            && self.state.progress.epochs_done >= self.limits.min_epochs
-            && self.state.progress.step >= self.limits.min_steps
-    }
-
     /// Whether a signal ends the run. Called once per batch, so it must be cheap.
     #[inline]
     pub(crate) fn is_interrupted(&mut self) -> bool {
@@ -50,17 +82,5 @@ impl<M: Module> Loop<M> {
             self.state.status = Status::Interrupted;
             self.note(RunNotice::Interrupted { signal });
         }
-    }
-
-    /// Sets the outcome of a run that has not failed.
-    pub(crate) fn set_outcome(&mut self) {
-        let interrupted = self.ending.signal.clone().map(|signal| Outcome::Interrupted { signal });
-        let stopped = self.flow.stop.clone().filter(|_| self.stops());
-        let stopped = stopped.map(|(by, reason)| Outcome::Stopped { by, reason });
-        self.ending.outcome = interrupted.or(stopped).unwrap_or_default();
-        self.state.status = match self.ending.outcome {
-            Outcome::Interrupted { .. } => Status::Interrupted,
-            _ => Status::Completed,
-        };
     }
 }

@@ -30,18 +30,9 @@ macro_rules! evaluation_event {
 }
 
 impl<M: Module> Call<'_, M> {
-    /// The split that this call evaluates on.
-    pub(crate) fn evaluation_split(&self) -> Split {
-        match self.run.state.stage {
-            Stage::Fit | Stage::Validate => Split::Validate,
-            Stage::Test => Split::Test,
-            Stage::Predict => Split::Predict,
-        }
-    }
-
     /// Makes the evaluation loaders, once per call.
     pub(crate) fn prepare_evaluation(&mut self) -> Result<(), Failure> {
-        self.evaluation = self.loaders(self.evaluation_split())?;
+        self.evaluation = self.loaders(Split::evaluated_in(self.run.state.stage))?;
         let limits = &self.run.limits;
         let any =
             self.evaluation.1.iter().any(|batches| *batches != Some(0)) && !self.evaluation.0.is_empty();
@@ -98,7 +89,7 @@ impl<M: Module> Call<'_, M> {
         self.module.train_mode();
         self.run.shared.metrics.end_evaluation();
         if let ValInterval::Time(_) = self.run.limits.val_check {
-            self.run.state.last_validation = self.run.time_of_all();
+            self.run.state.last_validation = self.run.ranks.time(&self.run.shared);
         }
         self.run.checkpointer.emergency.before_validation = None;
         self.run.state.batch = self.run.state.train_batch;
@@ -110,7 +101,8 @@ impl<M: Module> Call<'_, M> {
     }
 
     fn evaluate_loader(&mut self, phase: Phase, loader: usize, batches: u64) -> Result<(), Failure> {
-        self.run.watch_loaders(true);
+        let run = &mut self.run;
+        run.loaders.begin_watch(true, &run.journal, &run.shared, &run.state.progress);
         self.run.enter(Callee::Data, "seek");
         let name = self.evaluation.0[loader].name().to_owned();
         let waiting = self.run.loaders.watch.wait.begin(loader);
@@ -155,10 +147,10 @@ impl<M: Module> Call<'_, M> {
         evaluation_event!(
             self,
             phase,
-            ValidationBatchStart TestBatchStart PredictBatchStart { batch: self.run.view(batch, name) }
+            ValidationBatchStart TestBatchStart PredictBatchStart { batch: self.run.state.view(batch, name) }
         );
         let BatchPlace { index, loader, .. } = self.run.state.batch;
-        let seed = self.run.step_seed(phase, index ^ (loader as u64) << 32);
+        let seed = self.run.ranks.step_seed(&self.run.shared, phase, index ^ (loader as u64) << 32);
         self.run.enter(Callee::Module, "reseed");
         self.module.reseed(seed);
         let end = match phase {
@@ -193,7 +185,7 @@ impl<M: Module> Call<'_, M> {
                 event!(
                     self,
                     $Event {
-                        batch: self.run.view(batch, name),
+                        batch: self.run.state.view(batch, name),
                         $($prediction,)?
                         loss,
                         batch_metrics: &metrics,

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tenterhook_core::metrics::MetricsState;
 use tenterhook_core::random::RandomStreams;
-use tenterhook_core::{Blackboard, Event, Failure, Phase, Scalar, Status};
+use tenterhook_core::{Blackboard, Event, Failure, Phase, RunState, Scalar, Status};
 
+use crate::accounts::{since, stopwatch};
 use crate::call::Call;
 use crate::check_plan::UnloggedCheck;
 use crate::checkpoint::ResumePoint;
@@ -25,6 +26,19 @@ struct SharedSnapshot {
     streams: RandomStreams,
 }
 
+impl SharedSnapshot {
+    fn of(shared: &RunState) -> SharedSnapshot {
+        let streams = shared.streams.borrow().clone();
+        SharedSnapshot { metrics: shared.metrics.state(), board: shared.board.clone(), streams }
+    }
+
+    fn restore(self, shared: &mut RunState) {
+        shared.metrics.restore(self.metrics);
+        shared.board = self.board;
+        shared.streams.replace(self.streams);
+    }
+}
+
 /// The training batches, and when to validate.
 pub(crate) struct Training<B> {
     pub(crate) stream: TrainStream<B>,
@@ -35,7 +49,7 @@ pub(crate) struct Training<B> {
 impl<M: Module> Call<'_, M> {
     pub(crate) fn fit(&mut self) -> Result<(), Failure> {
         self.fingerprint_training()?;
-        let restored = self.resume.point.is_some().then(|| self.shared_snapshot());
+        let restored = self.resume.point.is_some().then(|| SharedSnapshot::of(&self.run.shared));
         self.run.shared.metrics.set_step(self.run.state.progress.step);
         event!(self, FitStart { config: &self.run.shared.run.config });
         self.restore_optimizers()?;
@@ -54,13 +68,13 @@ impl<M: Module> Call<'_, M> {
         if self.run.limits.sanity_steps == 0 || self.evaluation.0.is_empty() || resumed {
             return Ok(());
         }
-        let before = self.shared_snapshot();
+        let before = SharedSnapshot::of(&self.run.shared);
         self.run.state.phase = Phase::SanityCheck;
         event!(self, SanityCheckStart {});
         self.evaluate(Phase::SanityCheck)?;
         event!(self, SanityCheckEnd {});
         self.run.state.phase = Phase::Train;
-        self.reset_shared(before);
+        before.restore(&mut self.run.shared);
         Ok(())
     }
 
@@ -71,14 +85,21 @@ impl<M: Module> Call<'_, M> {
         self.run.agree(self.module, "decisions")?;
         let mut resumed = self.resume.point.take();
         if resumed.is_none() {
-            self.run.state.train_began = self.run.time_of_all();
+            self.run.state.train_began = self.run.ranks.time(&self.run.shared);
             self.run.state.last_validation = self.run.state.train_began;
         }
         self.check_max_time();
         let no_batches = self.run.limits.batch_limit(Split::Train).is_zero();
-        let done = no_batches || (resumed.is_none() && self.is_done(&training));
+        let done = no_batches
+            || (resumed.is_none()
+                && self.run.state.training_is_done(
+                    &self.run.limits,
+                    &self.run.flow,
+                    training.stream.length(),
+                ));
         if done || self.run.is_interrupted() {
-            self.run.set_outcome();
+            let run = &mut self.run;
+            run.ending.set_outcome(&mut run.state, &run.flow, &run.limits);
             return Ok(());
         }
         self.check_plan(&training)?;
@@ -87,7 +108,7 @@ impl<M: Module> Call<'_, M> {
         self.run.checkpointer.ready = resumed.is_none();
         event!(self, TrainStart { config: &self.run.shared.run.config });
         if let Some(restored) = restored {
-            self.reset_shared(restored);
+            restored.restore(&mut self.run.shared);
         }
         if let Some(weights) = self.resume.swap_in.take() {
             let swapped = self.run.swap_weights(self.module, &weights)?;
@@ -95,7 +116,10 @@ impl<M: Module> Call<'_, M> {
         }
         let mut within_epoch = resumed.take_if(|point| point.is_within_epoch());
         self.run.checkpointer.ready |= within_epoch.is_none();
-        while within_epoch.is_some() || (!self.is_done(&training) && !self.run.is_interrupted()) {
+        while within_epoch.is_some()
+            || (!self.run.state.training_is_done(&self.run.limits, &self.run.flow, training.stream.length())
+                && !self.run.is_interrupted())
+        {
             self.epoch(&mut training, within_epoch.take())?;
             self.report_unlogged(UnloggedCheck::AfterEpoch);
             // The end event of an interrupted epoch has fired, but the epoch does not count as completed.
@@ -110,8 +134,11 @@ impl<M: Module> Call<'_, M> {
             self.run.save_emergency(self.module, ResumePoint::BetweenEpochs)?;
         }
         self.finish_saves()?;
-        self.run.check_final_budgets();
-        self.run.set_outcome();
+        if self.run.hooks.has_budgets() && self.run.hooks.is_accounting() {
+            self.run.report_overruns(true);
+        }
+        let run = &mut self.run;
+        run.ending.set_outcome(&mut run.state, &run.flow, &run.limits);
         self.run.deliver_notices(self.module)?;
         if resumed == Some(ResumePoint::TrainEnd) {
             event_rest!(self, TrainEnd);
@@ -134,7 +161,8 @@ impl<M: Module> Call<'_, M> {
             event_rest!(self, TrainEpochEnd);
         } else {
             self.batches(training, resumed)?;
-            self.run.end_steps();
+            let run = &mut self.run;
+            run.accounts.end_steps(&mut run.hooks, &*run.shared.clock);
             self.run.state.progress.epochs_done += 1;
             self.log_epoch_loss();
             self.run.reduce_metrics()?;
@@ -155,7 +183,8 @@ impl<M: Module> Call<'_, M> {
         training: &mut Training<M::Batch>,
         resumed: Option<ResumePoint>,
     ) -> Result<(), Failure> {
-        self.run.watch_loaders(false);
+        let run = &mut self.run;
+        run.loaders.begin_watch(false, &run.journal, &run.shared, &run.state.progress);
         self.run.enter(Callee::Data, "seek");
         let begun = training.stream.begin(self.run.state.progress.epoch, self.run.state.progress.batches);
         self.run.after_wait();
@@ -171,18 +200,19 @@ impl<M: Module> Call<'_, M> {
             self.run.shared.metrics.begin_epoch();
             event!(self, TrainEpochStart {});
         }
-        self.run.begin_steps();
-        while !ended && !self.epoch_is_done() {
+        let run = &mut self.run;
+        run.accounts.begin_steps(&mut run.hooks, &*run.shared.clock, run.state.progress.total_batches);
+        while !ended && !self.run.state.epoch_is_done(&self.run.limits, &self.run.flow) {
             if self.run.is_interrupted() && self.can_interrupt() {
                 return self.run.save_emergency(self.module, ResumePoint::BatchDone);
             }
-            let timed = self.run.stopwatch(Event::TrainBatchStart);
+            let timed = stopwatch(&*self.run.shared.clock, self.run.hooks.wants(Event::TrainBatchStart));
             let batch = match self.fetch(training)? {
                 Fetch::Batch(batch) => batch,
                 Fetch::End => break,
                 Fetch::Cancelled => continue,
             };
-            let wait = self.run.since(timed);
+            let wait = since(&*self.run.shared.clock, timed);
             if self.run.is_interrupted() && self.can_interrupt() {
                 // The signal came while waiting for data, so the batch has not begun.
                 return self.run.save_emergency(self.module, ResumePoint::BatchDone);
@@ -212,12 +242,16 @@ impl<M: Module> Call<'_, M> {
     ) -> Result<bool, Failure> {
         let TrainBatch { batch, loader, is_last } = fetched;
         let name = stream.name(loader);
-        self.run.begin_batch(loader, is_last, batch.size());
-        event!(self, TrainBatchStart { batch: self.run.view(&batch, name), wait });
+        let run = &mut self.run;
+        run.state.begin_batch(loader, is_last, run.limits.accumulate);
+        run.shared.metrics.set_step(run.state.progress.current_step());
+        run.shared.metrics.set_batch_size(batch.size());
+        (run.flow.skip_batch, run.flow.skip_update) = (false, false);
+        event!(self, TrainBatchStart { batch: self.run.state.view(&batch, name), wait });
         self.run.agree(self.module, "skipped batches")?;
         if std::mem::take(&mut self.run.flow.end_epoch) {
             self.run.state.batch.is_last = true;
-            self.run.leave_batch();
+            self.run.state.leave_batch(&self.run.shared.metrics);
             self.run.step_schedulers(self.module, Interval::Step, false)?;
             self.run.step_schedulers(self.module, Interval::Epoch, false)?;
             return Ok(true);
@@ -242,7 +276,7 @@ impl<M: Module> Call<'_, M> {
         event!(
             self,
             TrainBatchEnd {
-                batch: self.run.view(&batch, name),
+                batch: self.run.state.view(&batch, name),
                 loss: has_loss.then(|| Scalar::new(self.run.values.losses.current())),
             }
         );
@@ -252,7 +286,7 @@ impl<M: Module> Call<'_, M> {
 
     /// After `on_train_batch_end`.
     pub(crate) fn end_batch(&mut self) -> Result<(), Failure> {
-        self.run.leave_batch();
+        self.run.state.leave_batch(&self.run.shared.metrics);
         self.run.check_budgets(self.module)?;
         self.check_max_time();
         self.run.deliver_notices(self.module)
@@ -267,10 +301,12 @@ impl<M: Module> Call<'_, M> {
                 self.run.save_emergency(self.module, ResumePoint::ValidationDue)?;
                 return Ok(true);
             }
-            self.run.end_steps();
+            let run = &mut self.run;
+            run.accounts.end_steps(&mut run.hooks, &*run.shared.clock);
             self.evaluate(Phase::Validate)?;
             self.run.state.phase = Phase::Train;
-            self.run.begin_steps();
+            let run = &mut self.run;
+            run.accounts.begin_steps(&mut run.hooks, &*run.shared.clock, run.state.progress.total_batches);
         }
         self.after_validation()
     }
@@ -293,42 +329,16 @@ impl<M: Module> Call<'_, M> {
     fn can_interrupt(&self) -> bool {
         self.module.saves_gradients()
             || !self.run.checkpointer.kept
-            || !self.run.is_within_window(self.module)
-    }
-
-    fn shared_snapshot(&self) -> SharedSnapshot {
-        let shared = &self.run.shared;
-        let streams = shared.streams.borrow().clone();
-        SharedSnapshot { metrics: shared.metrics.state(), board: shared.board.clone(), streams }
-    }
-
-    fn reset_shared(&mut self, snapshot: SharedSnapshot) {
-        self.run.shared.metrics.restore(snapshot.metrics);
-        self.run.shared.board = snapshot.board;
-        self.run.shared.streams.replace(snapshot.streams);
+            || !self.run.state.is_within_window(&self.run.limits, &*self.module)
     }
 }
 
 /// When training ends, and when validations are due; Lightning's rules.
 impl<M: Module> Call<'_, M> {
-    /// Whether training is done: no further epoch begins.
-    fn is_done(&self, training: &Training<M::Batch>) -> bool {
-        let run = &self.run;
-        training.stream.length() == Some(0)
-            || run.steps_are_done()
-            || run.limits.max_epochs.is_some_and(|max| run.state.progress.epochs_done >= max)
-            || run.stops()
-    }
-
-    /// Whether the epoch is done: no further batch begins.
-    fn epoch_is_done(&self) -> bool {
-        self.run.state.batch.is_last || self.run.steps_are_done() || self.run.stops()
-    }
-
     /// Requests a stop after `max_time`.
     fn check_max_time(&mut self) {
         let Some(max) = self.run.limits.max_time else { return };
-        if self.run.time_of_all().saturating_sub(self.run.state.train_began) >= max {
+        if self.run.ranks.time(&self.run.shared).saturating_sub(self.run.state.train_began) >= max {
             self.run.flow.stop.get_or_insert(("trainer".into(), "`max_time` is over".into()));
         }
     }
@@ -339,11 +349,11 @@ impl<M: Module> Call<'_, M> {
         if !run.shared.run.validation.due_in(run.state.progress.epoch) {
             return requested && run.shared.run.validation.enabled;
         }
-        if requested || run.stops() {
+        if requested || run.flow.stops(&run.limits, &run.state.progress) {
             return true;
         }
         if let ValInterval::Time(interval) = run.limits.val_check {
-            return run.time_of_all().saturating_sub(run.state.last_validation) >= interval.0;
+            return run.ranks.time(&run.shared).saturating_sub(run.state.last_validation) >= interval.0;
         }
         let across_epochs = run.limits.check_val_every_n_epoch.is_none();
         let position =

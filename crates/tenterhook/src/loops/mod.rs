@@ -1,6 +1,7 @@
 //! The loops. `fit.rs` is training from the first event to the last, `update.rs` forward, backward and
 //! optimizer step, `evaluate.rs` validation, test and prediction, `event.rs` how an event is delivered,
-//! `decisions.rs` how the decisions of hooks are applied, and `ranks/` the collectives of several ranks.
+//! `decisions.rs` how the decisions of hooks are applied, `saving.rs` how checkpoints are taken, and `ranks/` the
+//! collectives of several ranks.
 //!
 //! - A skipped update skips its whole accumulation window, because the sum of the gradients contains those
 //!   that must not be used.
@@ -19,6 +20,8 @@ mod ending;
 pub(crate) mod evaluate;
 pub(crate) mod fit;
 pub(crate) mod ranks;
+mod recording;
+mod saving;
 mod state;
 pub(crate) mod update;
 mod weight_swap;
@@ -26,20 +29,20 @@ mod weight_swap;
 use tenterhook_core::failure::ensure_displayable;
 use tenterhook_core::plan::TRAIN_LOSS;
 use tenterhook_core::{
-    Batch, BoxError, FINDS_NAN, Failure, HookRunner, LogOptions, Origin, Progress, RunState, Stage, Tensors,
-    backtraces,
+    BoxError, Failure, HookRunner, LogOptions, Origin, Progress, RunState, Stage, backtraces,
 };
 
 use crate::accounts::Accounts;
 use crate::checkpoint::Checkpointer;
-use crate::data::{BatchData, of_loader, panic_in};
-use crate::journal::{Journal, RunNotice};
+use crate::data::{of_loader, panic_in};
+use crate::journal::Journal;
 use crate::module::Module;
 use crate::settings::Limits;
 use crate::stall::StallWatch;
 use crate::strategy::Strategy;
+pub(crate) use ending::Ending;
 use ranks::Ranks;
-pub(crate) use state::{BatchPlace, Ending, FlowRequests, LoopState, StepValues, UpdateState, Window};
+pub(crate) use state::{BatchPlace, FlowRequests, LoopState, StepValues, UpdateState, Window};
 pub(crate) use weight_swap::WeightSwap;
 
 /// User code that the loop calls, apart from hooks. It becomes the origin of a failure.
@@ -66,6 +69,20 @@ impl From<Callee> for Origin {
 pub(crate) struct LoaderState {
     pub(crate) names: [Vec<String>; 2],
     pub(crate) watch: StallWatch,
+}
+
+impl LoaderState {
+    /// Starts watching for stalls of the training or evaluation loaders.
+    pub(crate) fn begin_watch(
+        &mut self,
+        evaluates: bool,
+        journal: &Journal,
+        shared: &RunState,
+        progress: &Progress,
+    ) {
+        self.watch.wait.set_position(progress, evaluates);
+        self.watch.begin(&journal.notices.readers, journal.shared_recorder(), shared.elapsed());
+    }
 }
 
 /// The current call of user code. It is set before every call, so it must be cheap.
@@ -174,50 +191,6 @@ impl<M: Module> Loop<M> {
         Err(self.failed(error.into(), false))
     }
 
-    /// Counts the batch, and opens an accumulation window if one starts here.
-    pub(crate) fn begin_batch(&mut self, loader: usize, is_last: bool, size: usize) {
-        let state = &mut self.state;
-        state.batch = BatchPlace { index: state.progress.batches, loader, is_last };
-        state.before_batch = Some(state.progress);
-        state.progress.batches += 1;
-        state.progress.total_batches += 1;
-        state.progress.step_counted = false;
-        if state.batch.index.is_multiple_of(self.limits.accumulate) {
-            state.window = Window::Closed;
-        }
-        self.shared.metrics.set_step(state.progress.current_step());
-        self.shared.metrics.set_batch_size(size);
-        (self.flow.skip_batch, self.flow.skip_update) = (false, false);
-    }
-
-    /// Ends the batch: later metrics belong to the last completed step.
-    pub(crate) fn leave_batch(&mut self) {
-        self.state.before_batch = None;
-        self.shared.metrics.set_step(self.state.progress.step);
-    }
-
-    /// A batch as hooks see it.
-    pub(crate) fn view<'b>(&self, batch: &'b M::Batch, loader: &'b str) -> Batch<'b> {
-        let BatchPlace { index, loader: loader_index, is_last } = self.state.batch;
-        let tensors = Tensors::new(batch.tensors());
-        Batch { index, size: batch.size(), loader_index, loader, is_last, tensors }
-    }
-
-    /// Returns the first of two failures, and keeps the second for the report.
-    pub(crate) fn first_of(
-        &mut self,
-        first: Result<(), Failure>,
-        second: Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        match (first, second) {
-            (Err(first), Err(second)) => {
-                self.ending.later.push(second);
-                Err(first)
-            }
-            (first, second) => first.and(second),
-        }
-    }
-
     /// Reads and logs the loss every `log_every_n_steps`, or in every step if a hook reads every loss. A loss
     /// that is read only for observers is visible only to observers, so that they cannot influence decisions.
     pub(crate) fn log_loss(&mut self) {
@@ -230,21 +203,12 @@ impl<M: Module> Loop<M> {
             self.hooks.charge_losses(self.values.losses.unread());
         }
         if let Some(loss) = self.values.losses.read() {
-            self.check_finite(loss);
+            self.journal.check_finite(loss, &self.hooks, &self.shared, &self.state.progress);
             if for_all {
                 self.shared.metrics.log(TRAIN_LOSS, loss, LogOptions::STEP);
             } else {
                 self.shared.metrics.log_for_observers(TRAIN_LOSS, loss);
             }
-        }
-    }
-
-    /// Reports a loss that is not finite, once per call.
-    pub(crate) fn check_finite(&mut self, loss: f64) {
-        if !loss.is_finite() && !std::mem::replace(&mut self.journal.reported_not_finite, true) {
-            let guarded =
-                self.hooks.declared().iter().any(|spec| spec.provides.iter().any(|it| it == FINDS_NAN));
-            self.note(RunNotice::NotFinite { loss, step: self.state.progress.step, guarded });
         }
     }
 }

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::tensor::ReadScalar;
-use tenterhook_core::{Decision, Failure, Outcome, Phase, Progress, Stage, Status};
+use tenterhook_core::{Batch, Decision, Flow, Metrics, Phase, Progress, Stage, Status, Tensors};
 
+use crate::data::BatchData;
 use crate::losses::{LazyScalar, Losses};
-use crate::module::Optimization;
+use crate::module::{Module, Optimization};
 use crate::outputs::Outputs;
-use crate::run::Interrupt;
+use crate::settings::Limits;
 
 /// The position of a batch, and the loader that it came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +67,55 @@ impl LoopState {
         }
     }
 
+    /// Counts the batch, and opens an accumulation window if one starts here.
+    #[inline]
+    pub(super) fn begin_batch(&mut self, loader: usize, is_last: bool, accumulate: u64) {
+        self.batch = BatchPlace { index: self.progress.batches, loader, is_last };
+        self.before_batch = Some(self.progress);
+        self.progress.batches += 1;
+        self.progress.total_batches += 1;
+        self.progress.step_counted = false;
+        if self.batch.index.is_multiple_of(accumulate) {
+            self.window = Window::Closed;
+        }
+    }
+
+    /// Whether training is done: no further epoch begins. `length` is the number of batches of an epoch.
+    pub(super) fn training_is_done(&self, limits: &Limits, flow: &FlowRequests, length: Option<u64>) -> bool {
+        length == Some(0)
+            || limits.steps_are_done(&self.progress)
+            || limits.max_epochs.is_some_and(|max| self.progress.epochs_done >= max)
+            || flow.stops(limits, &self.progress)
+    }
+
+    /// Whether the epoch is done: no further batch begins.
+    #[inline]
+    pub(super) fn epoch_is_done(&self, limits: &Limits, flow: &FlowRequests) -> bool {
+        self.batch.is_last || limits.steps_are_done(&self.progress) || flow.stops(limits, &self.progress)
+    }
+
+    /// Ends the batch: later metrics belong to the last completed step.
+    #[inline]
+    pub(super) fn leave_batch(&mut self, metrics: &Metrics) {
+        self.before_batch = None;
+        metrics.set_step(self.progress.step);
+    }
+
+    /// A batch as hooks see it.
+    pub(super) fn view<'b>(&self, batch: &'b impl BatchData, loader: &'b str) -> Batch<'b> {
+        let BatchPlace { index, loader: loader_index, is_last } = self.batch;
+        let tensors = Tensors::new(batch.tensors());
+        Batch { index, size: batch.size(), loader_index, loader, is_last, tensors }
+    }
+
+    /// Whether an accumulation window is open.
+    pub(crate) fn is_within_window(&self, limits: &Limits, module: &impl Module) -> bool {
+        module.automatic_optimization()
+            && self.window != Window::Closed
+            && !self.training_batch().is_last
+            && !self.progress.batches.is_multiple_of(limits.accumulate)
+    }
+
     /// The training batch, also during a validation.
     pub(crate) fn training_batch(&self) -> BatchPlace {
         if self.phase == Phase::Train { self.batch } else { self.train_batch }
@@ -107,6 +157,18 @@ impl<S> Default for UpdateState<S> {
     }
 }
 
+impl<S> UpdateState<S> {
+    /// The parameters that got no gradient, usually because of a mistake in the model. Checked once per
+    /// optimizer.
+    pub(super) fn missing_gradients(&mut self, module: &impl Module, optimizer: usize) -> Vec<String> {
+        if self.gradients_seen.contains(&optimizer) {
+            return Vec::new();
+        }
+        self.gradients_seen.push(optimizer);
+        module.without_gradient(optimizer)
+    }
+}
+
 /// The pending requests of hooks and module.
 #[derive(Debug, Default)]
 pub(crate) struct FlowRequests {
@@ -120,17 +182,24 @@ pub(crate) struct FlowRequests {
     pub(crate) from_module: Vec<Decision>,
 }
 
-/// How the call ends.
-#[derive(Default)]
-pub(crate) struct Ending {
-    pub(crate) interrupt: Interrupt,
-    /// The signal that ends the run.
-    pub(crate) signal: Option<String>,
-    /// A signal interrupted the epoch.
-    pub(crate) epoch_interrupted: bool,
-    pub(crate) outcome: Outcome,
-    /// Hooks are being torn down, or the run has failed: no further event is delivered.
-    pub(crate) closing: bool,
-    /// Failures between the first fatal one and `on_exception`.
-    pub(crate) later: Vec<Failure>,
+impl FlowRequests {
+    /// Whether a stop was requested, and `min_epochs` and `min_steps` allow it.
+    #[inline]
+    pub(super) fn stops(&self, limits: &Limits, progress: &Progress) -> bool {
+        self.stop.is_some() && progress.epochs_done >= limits.min_epochs && progress.step >= limits.min_steps
+    }
+
+    /// Requests a flow, which takes effect at the next safe point of the loop.
+    pub(super) fn request(&mut self, by: &str, flow: Flow) {
+        match flow {
+            Flow::Continue => {}
+            Flow::SkipUpdate => self.skip_update = true,
+            Flow::SkipBatch => self.skip_batch = true,
+            Flow::EndEpoch => self.end_epoch = true,
+            Flow::Stop { reason } => {
+                self.stop.get_or_insert((by.to_owned(), reason));
+            }
+            unknown => debug_assert!(false, "the loop does not know {unknown:?}"),
+        }
+    }
 }

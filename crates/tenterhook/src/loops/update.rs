@@ -10,6 +10,7 @@ use tenterhook_core::run_context::NoModel;
 use tenterhook_core::tensor::NormOfParts;
 use tenterhook_core::{Event, Failure, Phase, RunContext, Scalar, Tensors, Update};
 
+use crate::accounts::{since, stopwatch};
 use crate::cx::Cx;
 use crate::journal::RunNotice;
 use crate::loops::{Callee, Loop, Window};
@@ -37,7 +38,7 @@ impl<M: Module> Loop<M> {
         batch: &M::Batch,
         loader: &str,
     ) -> Result<Option<f64>, Failure> {
-        let (samples, tokens) = self.samples_and_tokens(batch);
+        let (samples, tokens) = self.ranks.samples_and_tokens(batch);
         self.state.progress.samples += samples;
         self.state.progress.tokens += tokens;
         let losses_before = self.values.losses.len();
@@ -79,9 +80,9 @@ impl<M: Module> Loop<M> {
         batch: &M::Batch,
         loader: &str,
     ) -> Result<Option<LazyScalar<M::Scalar>>, Failure> {
-        event!(self, module, BeforeForward { batch: self.view(batch, loader) });
-        let timed = self.stopwatch(Event::AfterForward);
-        let seed = self.step_seed(self.state.phase, self.state.progress.total_batches);
+        event!(self, module, BeforeForward { batch: self.state.view(batch, loader) });
+        let timed = stopwatch(&*self.shared.clock, self.hooks.wants(Event::AfterForward));
+        let seed = self.ranks.step_seed(&self.shared, self.state.phase, self.state.progress.total_batches);
         self.enter(Callee::Module, "reseed");
         module.reseed(seed);
         self.update.stepped_itself = false;
@@ -90,8 +91,8 @@ impl<M: Module> Loop<M> {
         self.state.progress.step_counted |= self.update.stepped_itself;
         let output = self.checked(output)?;
         self.after_module(module)?;
-        let duration = self.since(timed);
-        event!(self, module, AfterForward { batch: self.view(batch, loader), duration });
+        let duration = since(&*self.shared.clock, timed);
+        event!(self, module, AfterForward { batch: self.state.view(batch, loader), duration });
         Ok(match output {
             StepOutput::Loss(loss) => Some(LazyScalar::new(loss)),
             StepOutput::NoLoss => None,
@@ -115,13 +116,13 @@ impl<M: Module> Loop<M> {
         divide_by: f64,
     ) -> Result<(), Failure> {
         event!(self, module, BeforeBackward { loss: Scalar::new(loss) });
-        let timed = self.stopwatch(Event::AfterBackward);
+        let timed = stopwatch(&*self.shared.clock, self.hooks.wants(Event::AfterBackward));
         if self.ranks.several {
             self.backward_on_all(module, &loss.scalar, divide_by)?;
         } else {
             call!(self, Module, "backward", module.backward(&loss.scalar, divide_by))?;
         }
-        let duration = self.since(timed);
+        let duration = since(&*self.shared.clock, timed);
         event!(
             self,
             module,
@@ -153,16 +154,19 @@ impl<M: Module> Loop<M> {
             if std::mem::take(&mut self.flow.skip_update) {
                 break;
             }
-            self.report_missing_gradients(module, optimizer);
+            let parameters = self.update.missing_gradients(module, optimizer);
+            if !parameters.is_empty() {
+                self.note(RunNotice::NoGradient { parameters });
+            }
             self.run_update_hooks(module, optimizer)?;
             let clipping = self.clip(module, optimizer)?;
             // Gradients are freed unless a hook reads them after the step.
             let keep = self.hooks.wants_at(Event::AfterOptimizerStep, &self.state.progress)
                 || self.hooks.wants(Event::BeforeZeroGrad);
-            let timed = self.stopwatch(Event::AfterOptimizerStep);
+            let timed = stopwatch(&*self.shared.clock, self.hooks.wants(Event::AfterOptimizerStep));
             used_lr = used_lr.or_else(|| Some(module.lr(optimizer)));
             call!(self, Module, "optimizer_step", module.optimizer_step(optimizer, keep))?;
-            let duration = clipping + self.since(timed);
+            let duration = clipping + since(&*self.shared.clock, timed);
             event!(
                 self,
                 module,
@@ -181,19 +185,6 @@ impl<M: Module> Loop<M> {
         Ok(used_lr)
     }
 
-    /// Reports once per optimizer the parameters that got no gradient, usually because of a mistake in the
-    /// model.
-    fn report_missing_gradients(&mut self, module: &M, optimizer: usize) {
-        if self.update.gradients_seen.contains(&optimizer) {
-            return;
-        }
-        self.update.gradients_seen.push(optimizer);
-        let parameters = module.without_gradient(optimizer);
-        if !parameters.is_empty() {
-            self.note(RunNotice::NoGradient { parameters });
-        }
-    }
-
     /// Lets update hooks change the gradients.
     fn run_update_hooks(&mut self, module: &mut M, optimizer: usize) -> Result<(), Failure> {
         if !self.hooks.updates_gradients() {
@@ -203,7 +194,7 @@ impl<M: Module> Loop<M> {
         let run_cx = RunContext::new(run, self.state.progress, &self.shared, &NoModel, &self.values.losses);
         let updated = self.hooks.update(module.gradients_mut(optimizer), &Update { run_cx, optimizer });
         if self.limits.trace_updates {
-            self.record_updates();
+            self.journal.record_updates(&mut self.hooks, &self.shared);
         }
         updated?;
         self.after_event(module)
@@ -219,9 +210,9 @@ impl<M: Module> Loop<M> {
         }
         let mut took = Duration::ZERO;
         if let Some(rule) = rule {
-            let timed = self.stopwatch(Event::AfterOptimizerStep);
+            let timed = stopwatch(&*self.shared.clock, self.hooks.wants(Event::AfterOptimizerStep));
             call!(self, Module, "clip_gradients", module.clip_gradients(optimizer, rule))?;
-            took = self.since(timed);
+            took = since(&*self.shared.clock, timed);
         }
         if wanted {
             // Without clipping the norm does not change.
@@ -244,18 +235,6 @@ impl<M: Module> Loop<M> {
         }
         call_module!(self, module, on_gradient_clip);
         Ok(took)
-    }
-
-    /// Starts measuring a duration that an event reports, if a hook receives the event.
-    #[inline]
-    pub(crate) fn stopwatch(&self, event: Event) -> Option<Duration> {
-        self.hooks.wants(event).then(|| self.shared.clock.elapsed())
-    }
-
-    /// The time since then, or zero if no hook receives it.
-    #[inline]
-    pub(crate) fn since(&self, started: Option<Duration>) -> Duration {
-        started.map_or(Duration::ZERO, |started| self.shared.clock.elapsed().saturating_sub(started))
     }
 
     /// Steps the schedulers of this interval. Plateau schedulers are stepped apart from the others, after the

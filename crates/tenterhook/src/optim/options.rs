@@ -70,7 +70,9 @@ pub(super) fn add_to_schema(table: &mut Map<String, Value>, optimizer: &Registry
 pub(crate) fn add_to_all_tables(schema: &mut Value, optimizers: &[RegistryEntry<'_>]) {
     visit_objects(schema, &mut |parts| {
         if parts.contains_key("x-optimizers") {
-            optimizers.iter().for_each(|optimizer| add_to_schema(parts, optimizer));
+            for optimizer in optimizers {
+                add_to_schema(parts, optimizer);
+            }
         }
     });
 }

@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 use tenterhook_core::{Event, Phase, Progress};
 
 use crate::checkpoint::PendingSave;
-use crate::loops::{BatchPlace, Loop, Window};
-use crate::module::Module;
+use crate::loops::{BatchPlace, FlowRequests, LoopState, WeightSwap, Window};
 
 /// A point of the loop at which a checkpoint can be taken. A save that is requested elsewhere waits for the
 /// next point, because a run cannot be resumed in the middle of a batch.
@@ -89,29 +88,35 @@ pub(crate) struct SavedLoopState {
     last_validation: Duration,
 }
 
-impl<M: Module> Loop<M> {
-    pub(crate) fn saved_state(&self) -> SavedLoopState {
+impl SavedLoopState {
+    pub(crate) fn of(
+        state: &LoopState,
+        flow: &FlowRequests,
+        requested: &[PendingSave],
+        weights: &WeightSwap,
+    ) -> SavedLoopState {
         SavedLoopState {
-            batch: self.state.training_batch(),
-            window: self.state.window,
-            stop: self.flow.stop.clone(),
-            end_epoch: self.flow.end_epoch,
-            validate: self.flow.validate,
-            requested: self.checkpointer.pending.clone(),
+            batch: state.training_batch(),
+            window: state.window,
+            stop: flow.stop.clone(),
+            end_epoch: flow.end_epoch,
+            validate: flow.validate,
+            requested: requested.to_vec(),
             // A repeated validation swaps the weights in again.
-            swapped_by: self.weights.by.clone().filter(|_| self.state.phase == Phase::Train),
-            train_began: self.state.train_began,
-            last_validation: self.state.last_validation,
+            swapped_by: weights.by.clone().filter(|_| state.phase == Phase::Train),
+            train_began: state.train_began,
+            last_validation: state.last_validation,
         }
     }
 
-    pub(crate) fn restore_state(&mut self, saved: SavedLoopState) {
-        (self.state.batch, self.state.train_batch) = (saved.batch, saved.batch);
-        self.state.window = saved.window;
+    /// Restores the state, and returns the pending saves.
+    pub(crate) fn restore(self, state: &mut LoopState, flow: &mut FlowRequests) -> Vec<PendingSave> {
+        (state.batch, state.train_batch) = (self.batch, self.batch);
+        state.window = self.window;
         // The trainer checks its own reasons to stop again.
-        self.flow.stop = saved.stop.filter(|(by, _)| by != "trainer");
-        (self.flow.end_epoch, self.flow.validate) = (saved.end_epoch, saved.validate);
-        self.checkpointer.pending = saved.requested;
-        (self.state.train_began, self.state.last_validation) = (saved.train_began, saved.last_validation);
+        flow.stop = self.stop.filter(|(by, _)| by != "trainer");
+        (flow.end_epoch, flow.validate) = (self.end_epoch, self.validate);
+        (state.train_began, state.last_validation) = (self.train_began, self.last_validation);
+        self.requested
     }
 }

@@ -7,7 +7,7 @@ use tenterhook_core::random::RandomStreams;
 use tenterhook_core::{CheckpointEntries, Failure, Stage, Weights};
 
 use crate::call::Call;
-use crate::checkpoint::{CheckpointContents, PendingPostSave, STATE};
+use crate::checkpoint::{CheckpointContents, PendingPostSave, Roots, STATE};
 use crate::module::Module;
 
 impl<M: Module> Call<'_, M> {
@@ -63,7 +63,7 @@ impl<M: Module> Call<'_, M> {
                 number: contents.number,
                 post_save: contents.post_save,
             });
-            let roots = run.roots();
+            let roots = Roots::of(&run.shared.run, &run.hooks);
             run.checkpointer.announcements.durable = contents.unannounced;
             run.checkpointer.announcements.durable.iter_mut().for_each(|saved| saved.redelivered = true);
             run.checkpointer.announcements.durable.retain(|saved| roots.is_declared(&saved.path));
@@ -76,7 +76,7 @@ impl<M: Module> Call<'_, M> {
                 contents.loops.requested.iter().filter_map(|requested| requested.save.path.as_ref());
             run.shared.run.pending_checkpoints =
                 pending.filter_map(|path| roots.resolve(path).ok()).collect();
-            run.restore_state(contents.loops);
+            run.checkpointer.pending = contents.loops.restore(&mut run.state, &mut run.flow);
             self.resume.point = Some(contents.resume_point);
         }
         run.shared.elapsed_before = contents.elapsed;

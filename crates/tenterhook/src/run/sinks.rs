@@ -1,7 +1,7 @@
 //! The deliveries of the hooks' worker threads, as `run.json` stores them.
 
 use serde::{Deserialize, Serialize};
-use tenterhook_core::DeliveryStats;
+use tenterhook_core::{DeliveryStats, HookRunner};
 
 /// What a sink, a hook with a worker thread, has delivered.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -27,7 +27,12 @@ pub struct SinkDeliveries {
 }
 
 impl SinkDeliveries {
-    pub(crate) fn new(hook: String, stats: DeliveryStats) -> SinkDeliveries {
+    /// The deliveries of all hooks with worker threads.
+    pub(crate) fn all(hooks: &HookRunner) -> Vec<SinkDeliveries> {
+        hooks.delivery_stats().iter().map(|(hook, sent)| SinkDeliveries::new(hook.clone(), *sent)).collect()
+    }
+
+    fn new(hook: String, stats: DeliveryStats) -> SinkDeliveries {
         let DeliveryStats { sent, delivered, failed, dropped, lost, waited, flushed } = stats;
         let (waited_s, flushed_s) = (waited.as_secs_f64(), flushed.as_secs_f64());
         SinkDeliveries { hook, sent, delivered, failed, dropped, lost, waited_s, flushed_s }

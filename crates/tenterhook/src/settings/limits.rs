@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use tenterhook_core::ClipRule;
+use tenterhook_core::{ClipRule, Progress};
 
 use super::{BatchLimit, OnSaveError, Settings, ValInterval};
 use crate::data::Split;
+use crate::module::Horizon;
 
 /// The settings as used by the loops, with `fast_dev_run`, `overfit_batches` and defaults applied.
 #[derive(Clone, Debug)]
@@ -60,6 +61,20 @@ pub(crate) enum LimitError {
 }
 
 impl Limits {
+    /// The length of training, as far as limits and data determine it. With manual optimization the number of steps
+    /// per batch is unknown.
+    pub(crate) fn horizon(&self, batches: Option<u64>, automatic_optimization: bool) -> Horizon {
+        let batches = batches.filter(|_| automatic_optimization);
+        let per_epoch = batches.map(|batches| batches.div_ceil(self.accumulate));
+        Horizon::of(self.max_steps, self.max_epochs, per_epoch)
+    }
+
+    /// Whether `max_steps` is reached.
+    #[inline]
+    pub(crate) fn steps_are_done(&self, progress: &Progress) -> bool {
+        self.max_steps.is_some_and(|max| progress.step >= max)
+    }
+
     pub(crate) fn of(settings: &Settings) -> Limits {
         let unlimited = settings.max_steps >= 0 || settings.max_time.is_some();
         let max_epochs = settings.max_epochs.unwrap_or(if unlimited { -1 } else { 1000 });

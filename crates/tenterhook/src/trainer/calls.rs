@@ -6,13 +6,15 @@ use tenterhook_core::{
 };
 
 use super::Trainer;
+use crate::accounts::Accounts;
 use crate::call::{Call, CallOptions};
 use crate::data::DataModule;
-use crate::journal::Journal;
+use crate::journal::{Journal, RunNotice};
 use crate::loops::Loop;
 use crate::module::Module;
 use crate::report::{Predictions, Report, RunError};
 use crate::resume::ResumeOptions;
+use crate::run::SinkDeliveries;
 use crate::settings::{Limits, Settings};
 use crate::strategy::Solo;
 
@@ -145,7 +147,12 @@ impl Trainer {
             Loop::new(hooks, shared, Limits::of(&self.settings), stage, self.journal.open(), strategy);
         let (is_recorded, rehearsal) = (run.journal.recording.is_some(), run.shared.run.rehearsal);
         run.hooks.trace_gradient_changes(self.settings.trace_updates && is_recorded);
-        run.open_accounts(self.settings.account_hooks && !rehearsal, self.spent);
+        let accounts = self.settings.account_hooks && !rehearsal;
+        run.accounts = Accounts::open(&mut run.hooks, &*run.shared.clock, accounts, self.spent);
+        if run.hooks.has_budgets() && !self.settings.account_hooks && !rehearsal {
+            let text = "hooks have budgets, but `account_hooks` is off, so their time is not measured";
+            run.note(RunNotice::Said { hook: "trainer".into(), text: text.into() });
+        }
         if let Some(interrupt) = &self.interrupt {
             run.ending.interrupt = interrupt.clone();
             run.checkpointer.emergency.is_armed = true;
@@ -162,8 +169,10 @@ impl Trainer {
 
     /// Moves the parts back into the trainer, and makes the report.
     fn end<M: Module>(&mut self, run: Loop<M>) -> Report {
-        let (hook_costs, sinks) = (run.hook_costs(), run.sinks());
-        self.spent = run.spent();
+        let clock = &*run.shared.clock;
+        let hook_costs = run.accounts.hook_costs(&run.hooks, clock);
+        self.spent = run.accounts.spent(&run.hooks, clock);
+        let sinks = SinkDeliveries::all(&run.hooks);
         let Loop { hooks, shared, state, ending, journal, ranks, .. } = run;
         let Journal { notices, recording, .. } = journal;
         (self.hooks, self.shared, self.progress) = (hooks, shared, state.progress);

@@ -50,7 +50,7 @@ fn an_impossible_learning_rate_is_a_failure_of_the_hook_that_requested_it() {
         (Decision::set_lr(f64::NAN), "must be a number of 0 or more"),
         (
             Decision::CONTINUE.request(Request::Lr { optimizer: Some(1), change: LrChange::Scale(0.5) }),
-            "only 1 optimizers",
+            "there is no optimizer 1",
         ),
     ] {
         let mut trainer = quiet(epochs(1));

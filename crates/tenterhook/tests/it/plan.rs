@@ -111,7 +111,7 @@ fn an_observer_that_never_fires_is_a_warning() {
     let too_short = |hook: &str, batches| {
         format!(
             "hook `{hook}` needs {batches} batches by its `log_every_n_batches`, but this run has only 8 batches, so \
-             that never comes; lower it or train longer"
+             the hook never runs; lower it or train longer"
         )
     };
     let never = "hook `curious` fires every 9 epochs, but this run has only 2 epochs, so it never fires; shorten it or \

@@ -193,7 +193,7 @@ fn a_run_is_named_by_id_part_of_an_id_path_or_age() {
     );
     assert_eq!(named(&root.path().join("baseline").display().to_string()), "baseline");
     let no_run = Runs::resolve(root.path(), "/").unwrap_err().to_string();
-    assert!(no_run.contains("holds no run.json"), "{no_run}");
+    assert!(no_run.contains("is not a tenterhook run"), "{no_run}");
 }
 
 #[test]

@@ -417,7 +417,7 @@ fn a_user_defined_optimizer_trains_from_a_configuration() {
         "trainer.gradient_clip_val=0.0",
     ];
     let printed = resolve(&sets, &registry).unwrap().to_toml();
-    for line in ["# Gradients below this move nothing.", "threshold = 0.0", "`descent`, `signs`"] {
+    for line in ["# Smallest gradient that changes a parameter.", "threshold = 0.0", "`descent`, `signs`"] {
         assert!(printed.contains(line), "`{line}` is not in: {printed}");
     }
     let weights = train(&sets, &registry, root.path(), None).f32("weight", &[2]).unwrap();

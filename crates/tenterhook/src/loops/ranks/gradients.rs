@@ -15,7 +15,7 @@ impl<M: Module> Loop<M> {
         loss: &M::Scalar,
         divide_by: f64,
     ) -> Result<(), Failure> {
-        let (divide_by, optimizers) = (divide_by / self.share(), self.update.optimization.optimizers);
+        let (divide_by, optimizers) = (divide_by / self.ranks.share(), self.update.optimization.optimizers);
         let window = call!(self, Module, "backward", module.gradients_state())?;
         let own =
             call!(self, Module, "backward", FlatGradients::of_loss(module, loss, divide_by, optimizers));

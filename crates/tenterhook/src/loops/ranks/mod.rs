@@ -19,7 +19,8 @@ use tenterhook_core::metrics::Aggregates;
 use tenterhook_core::random::seed_at;
 use tenterhook_core::tensor::ReadScalar;
 use tenterhook_core::{
-    BoxError, Decision, Failure, HookDecision, Phase, Request, RequestedChange, RosterRequest, World,
+    BoxError, Decision, Failure, HookDecision, Phase, Request, RequestedChange, RosterRequest, RunState,
+    World,
 };
 
 use super::update::purpose;
@@ -85,6 +86,42 @@ impl Ranks {
     ) -> Result<T, BoxError> {
         let message = if self.world.is_main() { serde_json::to_vec(message)? } else { Vec::new() };
         Ok(serde_json::from_slice(&self.strategy.broadcast(site, message)?)?)
+    }
+
+    /// The number of samples and tokens in the micro-batch, on all ranks.
+    pub(crate) fn samples_and_tokens(&self, batch: &impl BatchData) -> (u64, u64) {
+        if self.several { (self.samples.1, self.tokens) } else { (batch.size() as u64, batch.tokens()) }
+    }
+
+    /// The fraction of the micro-batch's samples that this rank has.
+    fn share(&self) -> f64 {
+        let (own, all) = self.samples;
+        own as f64 / all.max(1) as f64
+    }
+
+    /// The time for `max_time` and `val_check_interval`: that of rank 0.
+    pub(crate) fn time(&self, shared: &RunState) -> Duration {
+        if self.several { self.elapsed } else { shared.elapsed() }
+    }
+
+    /// The engine's seed of a step. Each rank has its own.
+    #[inline]
+    pub(crate) fn step_seed(&self, shared: &RunState, phase: Phase, position: u64) -> u64 {
+        let seed = seed_at(shared.streams.borrow().seed(), purpose(phase), position);
+        match self.world.rank {
+            0 => seed,
+            rank => seed_at(seed, rank as u64, position),
+        }
+    }
+
+    /// Aborts the other ranks after a failure of this one. A failure of another rank is not passed on.
+    pub(crate) fn leave(&mut self, failure: &Failure) {
+        if !std::mem::replace(&mut self.several, false) {
+            return;
+        }
+        if !matches!(failure.error.downcast_ref(), Some(RankError::Failed { .. })) {
+            self.strategy.abort(&failure.to_string());
+        }
     }
 }
 
@@ -274,21 +311,6 @@ impl<M: Module> Loop<M> {
         Ok(true)
     }
 
-    /// The number of samples and tokens in the micro-batch, on all ranks.
-    pub(crate) fn samples_and_tokens(&self, batch: &M::Batch) -> (u64, u64) {
-        if self.ranks.several {
-            (self.ranks.samples.1, self.ranks.tokens)
-        } else {
-            (batch.size() as u64, batch.tokens())
-        }
-    }
-
-    /// The fraction of the micro-batch's samples that this rank has.
-    fn share(&self) -> f64 {
-        let (own, all) = self.ranks.samples;
-        own as f64 / all.max(1) as f64
-    }
-
     /// Call site `loss`: the mean over the samples of all ranks, which hooks read. The scalar itself remains
     /// this rank's, for `backward`.
     pub(crate) fn loss_of_all(
@@ -298,7 +320,7 @@ impl<M: Module> Loop<M> {
         if !self.ranks.several {
             return Ok(loss);
         }
-        let mut sums = loss.as_ref().map_or([0.0; 2], |loss| [loss.read() * self.share(), 1.0]);
+        let mut sums = loss.as_ref().map_or([0.0; 2], |loss| [loss.read() * self.ranks.share(), 1.0]);
         self.collective("loss", |ranks| ranks.strategy.sum_f64("loss", &mut sums))?;
         let [mean, count] = sums;
         if count > 0.0 && count < self.ranks.world.size as f64 {
@@ -337,37 +359,13 @@ impl<M: Module> Loop<M> {
         Ok(bits.map(f64::from_bits))
     }
 
-    /// The time for `max_time` and `val_check_interval`: that of rank 0.
-    pub(crate) fn time_of_all(&self) -> Duration {
-        if self.ranks.several { self.ranks.elapsed } else { self.shared.elapsed() }
-    }
-
-    /// The engine's seed of a step. Each rank has its own.
-    pub(crate) fn step_seed(&self, phase: Phase, position: u64) -> u64 {
-        let seed = seed_at(self.shared.streams.borrow().seed(), purpose(phase), position);
-        match self.ranks.world.rank {
-            0 => seed,
-            rank => seed_at(seed, rank as u64, position),
-        }
-    }
-
-    /// Aborts the other ranks after a failure of this one. A failure of another rank is not passed on.
-    pub(crate) fn leave_ranks(&mut self, failure: &Failure) {
-        if !std::mem::replace(&mut self.ranks.several, false) {
-            return;
-        }
-        if !matches!(failure.error.downcast_ref(), Some(RankError::Failed { .. })) {
-            self.ranks.strategy.abort(&failure.to_string());
-        }
-    }
-
     /// Call site `end`: the call succeeds if it does on all ranks.
     pub(crate) fn end_on_all(
         &mut self,
         ended: Result<(), (Failure, Vec<Failure>)>,
     ) -> Result<(), (Failure, Vec<Failure>)> {
         match &ended {
-            Err((failure, _)) => self.leave_ranks(failure),
+            Err((failure, _)) => self.ranks.leave(failure),
             Ok(()) if self.ranks.several => {
                 let met = self.collective("end", |ranks| ranks.strategy.gather("end", Vec::new()));
                 return met.map(|_| ()).map_err(|failure| (failure, Vec::new()));

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tenterhook_core::random::RandomStreams;
-use tenterhook_core::{Failure, Stage};
+use tenterhook_core::{Failure, HookRunner, Stage};
 
 use crate::call::Call;
 use crate::config::{ChangeRules, ConfigChange};
@@ -62,7 +62,7 @@ impl<M: Module> Call<'_, M> {
         let plan = Plan {
             call: self.run.state.stage,
             config: without_seed(&self.run.shared.run.config),
-            hooks: self.hook_lines(),
+            hooks: hook_lines(&self.run.hooks),
             processor: processor(),
         };
         let plans = self.run.collective("plan", |ranks| ranks.gather("plan", &plan))?;
@@ -88,21 +88,14 @@ impl<M: Module> Call<'_, M> {
         self.run.journal.notices.announces_start = false;
     }
 
-    fn hook_lines(&self) -> Vec<String> {
-        let lines = self.run.hooks.list().into_iter().map(|hook| {
-            let state = if hook.enabled { "" } else { ", disabled" };
-            format!("`{}` ({}, {}{state})", hook.name, hook.kind, hook.ranks)
-        });
-        lines.collect()
-    }
-
     /// Call site `parameters`. Also refuses modules and hooks that do not support several ranks.
     pub(crate) fn compare_modules(&mut self) -> Result<(), Failure> {
         if !self.run.ranks.several {
             return Ok(());
         }
         if self.run.state.stage == Stage::Fit {
-            self.refuse_undistributable()?;
+            let refusal = undistributable(&self.run.hooks, &*self.module);
+            refusal.map_or(Ok(()), |refusal| self.differs(refusal))?;
         }
         let params = self.module.params();
         let parameters = (0..params.count())
@@ -120,27 +113,35 @@ impl<M: Module> Call<'_, M> {
         difference.map_or(Ok(()), |difference| self.differs(difference))
     }
 
-    fn refuse_undistributable(&mut self) -> Result<(), Failure> {
-        let partial = self.run.hooks.declared();
-        let partial = partial.iter().find(|spec| spec.changes_gradients && !spec.ranks.is_all());
-        let refusal = if !self.module.saves_gradients() {
-            "this module cannot be trained on several ranks; implement `saves_gradients`, `gradients_state` and \
-             `load_gradients`"
-                .to_owned()
-        } else if !self.module.automatic_optimization() {
-            "manual optimization does not work on several ranks; return the loss from `training_step`"
-                .to_owned()
-        } else if let Some(spec) = partial {
-            format!("update hook `{}` must run on all ranks, and is declared for {}", spec.name, spec.ranks)
-        } else {
-            return Ok(());
-        };
-        self.differs(refusal)
-    }
-
     fn differs(&mut self, text: String) -> Result<(), Failure> {
         self.run.fail(Callee::Trainer, "ranks", text)
     }
+}
+
+fn hook_lines(hooks: &HookRunner) -> Vec<String> {
+    let lines = hooks.list().into_iter().map(|hook| {
+        let state = if hook.enabled { "" } else { ", disabled" };
+        format!("`{}` ({}, {}{state})", hook.name, hook.kind, hook.ranks)
+    });
+    lines.collect()
+}
+
+/// Why this module or one of the hooks does not work on several ranks.
+fn undistributable(hooks: &HookRunner, module: &impl Module) -> Option<String> {
+    let partial = hooks.declared();
+    let partial = partial.iter().find(|spec| spec.changes_gradients && !spec.ranks.is_all());
+    let refusal = if !module.saves_gradients() {
+        "this module cannot be trained on several ranks; implement `saves_gradients`, `gradients_state` and \
+         `load_gradients`"
+            .to_owned()
+    } else if !module.automatic_optimization() {
+        "manual optimization does not work on several ranks; return the loss from `training_step`".to_owned()
+    } else if let Some(spec) = partial {
+        format!("update hook `{}` must run on all ranks, and is declared for {}", spec.name, spec.ranks)
+    } else {
+        return None;
+    };
+    Some(refusal)
 }
 
 impl Plan {

@@ -206,6 +206,8 @@ fn refused_credentials_are_reported_and_not_shown() {
 
 #[test]
 fn a_destination_that_cannot_work_is_reported_without_any_checkpoint() {
+    type Case<'a> = (Place, u16, &'a [(&'a str, &'a str)], &'a str);
+
     let (Some(moto), Some(strict)) = (Moto::shared(), Moto::start(&[("INITIAL_NO_AUTH_ACTION_COUNT", "1")]))
     else {
         return;
@@ -220,7 +222,7 @@ fn a_destination_that_cannot_work_is_reported_without_any_checkpoint() {
     ];
     let mut nowhere = Place::new(moto, "");
     nowhere.job.hook = Some("to = \"s3://nowhere/some/where\"".into());
-    let cases: [(Place, u16, &[(&str, &str)], &str); 4] = [
+    let cases: [Case<'_>; 4] = [
         (nowhere, moto.port, &[], "404 (NoSuchBucket); create the bucket, or correct `to`"),
         (Place::new(&strict, ""), strict.port, &[], "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"),
         (Place::new(moto, ""), moto.port, &none, "there are no credentials; set AWS_ACCESS_KEY_ID"),

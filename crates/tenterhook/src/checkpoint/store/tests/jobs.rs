@@ -7,7 +7,7 @@ use tenterhook_files::RelPath;
 use super::*;
 use crate::checkpoint::post_save::{PendingPostSave, PostSave, Removals};
 use crate::checkpoint::roots::{CheckpointPath, Roots};
-use crate::checkpoint::writer::{SaveJob, SavePaths, Weights};
+use crate::checkpoint::writer::{SaveJob, SavePaths, WeightsToSave};
 use crate::checkpoint::{Announcement, CheckpointContents, LossesState, read_state};
 use crate::module::{OptimizerState, Snapshot, SnapshotData};
 use crate::run::FilePosition;
@@ -68,7 +68,7 @@ pub fn carry_out(disk: &dyn Disk, root: &Path) -> Result<(), BoxError> {
         },
         contents,
         snapshot,
-        weights: Weights::modules(),
+        weights: WeightsToSave::modules(),
         run: Some(root.to_owned()),
         retries: false,
         hurry: Arc::default(),
