@@ -10,6 +10,8 @@ use tenterhook_core::{
     RunContext, Tier, TrainEpochStart, TrainStart, hook,
 };
 
+use crate::support::options;
+
 /// How often learning rates are logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -21,16 +23,16 @@ pub enum LrFrequency {
     Epoch,
 }
 
-/// The options of [`LrMonitor`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct LrMonitorOptions {
-    /// When to log: at every optimizer `step`, or at the start of every `epoch`.
-    pub frequency: LrFrequency,
-    /// Also log the momentum of optimizers that have one.
-    pub log_momentum: bool,
-    /// Also log the weight decay of optimizers that have one.
-    pub log_weight_decay: bool,
+options! {
+    /// The options of [`LrMonitor`].
+    pub struct LrMonitorOptions {
+        /// When to log: at every optimizer `step`, or at the start of every `epoch`.
+        pub frequency: LrFrequency = LrFrequency::Step,
+        /// Also log the momentum of optimizers that have one.
+        pub log_momentum: bool = false,
+        /// Also log the weight decay of optimizers that have one.
+        pub log_weight_decay: bool = false,
+    }
 }
 
 /// Logs the learning rate of every optimizer and parameter group.

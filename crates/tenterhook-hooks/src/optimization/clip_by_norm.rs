@@ -1,37 +1,32 @@
 //! Clips gradients by norm.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tenterhook_core::{ClipRule, Gradients, HookResult, HookSpec, OptionError, Update, UpdateHook, hook};
 
 use crate::support::checks;
-use crate::support::from_options;
 use crate::support::param_filter::{ParamFilter, all_params, is_clip_limit};
+use crate::support::{from_options, options};
 
-/// The options of [`ClipByNorm`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ClipByNormOptions {
-    /// Maximum norm of the gradients.
-    #[schemars(extend("exclusiveMinimum" = 0))]
-    pub max_norm: f64,
-    /// Patterns of the parameters to change: `*` matches within a part of a dotted name, `**` across parts.
-    #[serde(default = "all_params")]
-    #[schemars(length(min = 1), inner(length(min = 1)))]
-    pub params: Vec<String>,
-    /// Clip each gradient by its own norm instead of all by their total norm.
-    #[serde(default)]
-    pub per_parameter: bool,
-    /// Fail if a gradient is not finite afterwards.
-    #[serde(default)]
-    pub check_finite: bool,
+options! {
+    /// The options of [`ClipByNorm`].
+    pub struct ClipByNormOptions {
+        /// Maximum norm of the gradients.
+        #[schemars(extend("exclusiveMinimum" = 0))]
+        pub max_norm: f64,
+        /// Patterns of the parameters to change: `*` matches within a part of a dotted name, `**` across parts.
+        #[schemars(length(min = 1), inner(length(min = 1)))]
+        pub params: Vec<String> = all_params(),
+        /// Clip each gradient by its own norm instead of all by their total norm.
+        pub per_parameter: bool = false,
+        /// Fail if a gradient is not finite afterwards.
+        pub check_finite: bool = false,
+    }
 }
 
 impl ClipByNormOptions {
     /// Default options for this norm.
     #[must_use]
     pub fn new(max_norm: f64) -> ClipByNormOptions {
-        ClipByNormOptions { max_norm, params: all_params(), per_parameter: false, check_finite: false }
+        ClipByNormOptions::with_defaults(max_norm)
     }
 }
 

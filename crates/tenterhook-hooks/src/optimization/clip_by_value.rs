@@ -1,34 +1,30 @@
 //! Clips gradients by value.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tenterhook_core::{ClipRule, Gradients, HookResult, HookSpec, OptionError, Update, UpdateHook, hook};
 
 use crate::support::checks;
-use crate::support::from_options;
 use crate::support::param_filter::{ParamFilter, all_params, is_clip_limit};
+use crate::support::{from_options, options};
 
-/// The options of [`ClipByValue`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ClipByValueOptions {
-    /// Maximum absolute value of the gradients.
-    #[schemars(extend("exclusiveMinimum" = 0))]
-    pub limit: f64,
-    /// Patterns of the parameters to change: `*` matches within a part of a dotted name, `**` across parts.
-    #[serde(default = "all_params")]
-    #[schemars(length(min = 1), inner(length(min = 1)))]
-    pub params: Vec<String>,
-    /// Fail if a gradient is not finite afterwards.
-    #[serde(default)]
-    pub check_finite: bool,
+options! {
+    /// The options of [`ClipByValue`].
+    pub struct ClipByValueOptions {
+        /// Maximum absolute value of the gradients.
+        #[schemars(extend("exclusiveMinimum" = 0))]
+        pub limit: f64,
+        /// Patterns of the parameters to change: `*` matches within a part of a dotted name, `**` across parts.
+        #[schemars(length(min = 1), inner(length(min = 1)))]
+        pub params: Vec<String> = all_params(),
+        /// Fail if a gradient is not finite afterwards.
+        pub check_finite: bool = false,
+    }
 }
 
 impl ClipByValueOptions {
     /// Default options for this limit.
     #[must_use]
     pub fn new(limit: f64) -> ClipByValueOptions {
-        ClipByValueOptions { limit, params: all_params(), check_finite: false }
+        ClipByValueOptions::with_defaults(limit)
     }
 }
 

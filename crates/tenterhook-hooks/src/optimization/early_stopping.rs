@@ -1,6 +1,5 @@
 //! Stops training when a monitored metric stops improving.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{
     Controller, Decision, HookResult, HookSpec, OptionError, Phase, Policy, RunContext, Stage, Status, Tier,
@@ -8,80 +7,56 @@ use tenterhook_core::{
 };
 
 use crate::support::checks;
-use crate::support::from_options;
 use crate::support::mode::Mode;
 use crate::support::text::{plural, significant as number};
+use crate::support::{from_options, options};
 
-/// The options of [`EarlyStopping`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct EarlyStoppingOptions {
-    /// The metric to monitor.
-    #[schemars(length(min = 1))]
-    pub monitor: String,
-    /// Minimum change of the metric that counts as an improvement.
-    #[serde(default)]
-    #[schemars(range(min = 0))]
-    #[schemars(extend("x-harmless-change" = true))]
-    pub min_delta: f64,
-    /// Number of checks without improvement after which training stops. Checks, not epochs.
-    #[serde(default = "three")]
-    #[schemars(extend("x-harmless-change" = true))]
-    pub patience: u64,
-    /// Whether lower (`min`) or higher (`max`) values of the metric are better. Unset: inferred from its name, such as
-    /// `loss` or `accuracy`; an ambiguous name is an error.
-    #[schemars(example = &"min")]
-    pub mode: Option<Mode>,
-    /// Fail instead of warning if the metric is missing. If no hook or module declares it, the run fails before the
-    /// first step.
-    #[serde(default = "yes")]
-    #[schemars(extend("x-harmless-change" = true))]
-    pub strict: bool,
-    /// Stop training when the metric becomes NaN or infinite. Otherwise such a value counts as no improvement.
-    #[serde(default = "yes")]
-    #[schemars(extend("x-harmless-change" = true))]
-    pub check_finite: bool,
-    /// Stop training as soon as the metric is better than this.
-    #[schemars(example = 0.01)]
-    #[schemars(extend("x-harmless-change" = true))]
-    pub stopping_threshold: Option<f64>,
-    /// Stop training as soon as the metric is worse than this.
-    #[schemars(example = 10.0)]
-    #[schemars(extend("x-harmless-change" = true))]
-    pub divergence_threshold: Option<f64>,
-    /// Check at the end of the training epoch instead of after validation. Unset: only if there is exactly one
-    /// validation per epoch.
-    #[schemars(example = true)]
-    pub check_on_train_epoch_end: Option<bool>,
-    /// Report the result of every check.
-    #[serde(default)]
-    #[schemars(extend("x-harmless-change" = true))]
-    pub verbose: bool,
-}
-
-fn three() -> u64 {
-    3
-}
-
-fn yes() -> bool {
-    true
+options! {
+    /// The options of [`EarlyStopping`].
+    pub struct EarlyStoppingOptions {
+        /// The metric to monitor.
+        #[schemars(length(min = 1))]
+        pub monitor: String,
+        /// Minimum change of the metric that counts as an improvement.
+        #[schemars(range(min = 0))]
+        #[schemars(extend("x-harmless-change" = true))]
+        pub min_delta: f64 = 0.0,
+        /// Number of checks without improvement after which training stops. Checks, not epochs.
+        #[schemars(extend("x-harmless-change" = true))]
+        pub patience: u64 = 3,
+        /// Whether lower (`min`) or higher (`max`) values of the metric are better. Unset: inferred from its name, such as
+        /// `loss` or `accuracy`; an ambiguous name is an error.
+        #[schemars(example = &"min")]
+        pub mode: Option<Mode> = None,
+        /// Fail instead of warning if the metric is missing. If no hook or module declares it, the run fails before the
+        /// first step.
+        #[schemars(extend("x-harmless-change" = true))]
+        pub strict: bool = true,
+        /// Stop training when the metric becomes NaN or infinite. Otherwise such a value counts as no improvement.
+        #[schemars(extend("x-harmless-change" = true))]
+        pub check_finite: bool = true,
+        /// Stop training as soon as the metric is better than this.
+        #[schemars(example = 0.01)]
+        #[schemars(extend("x-harmless-change" = true))]
+        pub stopping_threshold: Option<f64> = None,
+        /// Stop training as soon as the metric is worse than this.
+        #[schemars(example = 10.0)]
+        #[schemars(extend("x-harmless-change" = true))]
+        pub divergence_threshold: Option<f64> = None,
+        /// Check at the end of the training epoch instead of after validation. Unset: only if there is exactly one
+        /// validation per epoch.
+        #[schemars(example = true)]
+        pub check_on_train_epoch_end: Option<bool> = None,
+        /// Report the result of every check.
+        #[schemars(extend("x-harmless-change" = true))]
+        pub verbose: bool = false,
+    }
 }
 
 impl EarlyStoppingOptions {
     /// Default options for this metric.
     pub fn new(monitor: impl Into<String>) -> EarlyStoppingOptions {
-        EarlyStoppingOptions {
-            monitor: monitor.into(),
-            min_delta: 0.0,
-            patience: three(),
-            mode: None,
-            strict: true,
-            check_finite: true,
-            stopping_threshold: None,
-            divergence_threshold: None,
-            check_on_train_epoch_end: None,
-            verbose: false,
-        }
+        EarlyStoppingOptions::with_defaults(monitor.into())
     }
 
     /// Checks the options and returns the direction of the metric.

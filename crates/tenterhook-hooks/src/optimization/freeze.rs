@@ -1,40 +1,31 @@
 //! Freezes parameters, for the whole training or for a range of steps.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tenterhook_core::{Cadence, Gradients, HookResult, HookSpec, OptionError, Update, UpdateHook, hook};
 
-use crate::support::from_options;
 use crate::support::param_filter::ParamFilter;
+use crate::support::{from_options, options};
 
-/// The options of [`Freeze`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct FreezeOptions {
-    /// Patterns of the parameters to freeze: `*` matches within a part of a dotted name, `**` across parts.
-    #[schemars(length(min = 1), inner(length(min = 1)))]
-    pub params: Vec<String>,
-    /// First optimizer step in which the parameters are frozen, from 1.
-    #[serde(default = "one")]
-    #[schemars(range(min = 1))]
-    pub from_step: u64,
-    /// Last optimizer step in which the parameters are frozen. Unset: until the end.
-    #[schemars(range(min = 1), example = 1000)]
-    pub until_step: Option<u64>,
-    /// Fail if a gradient is not finite afterwards. Gradients of frozen parameters are not checked.
-    #[serde(default)]
-    pub check_finite: bool,
-}
-
-fn one() -> u64 {
-    1
+options! {
+    /// The options of [`Freeze`].
+    pub struct FreezeOptions {
+        /// Patterns of the parameters to freeze: `*` matches within a part of a dotted name, `**` across parts.
+        #[schemars(length(min = 1), inner(length(min = 1)))]
+        pub params: Vec<String>,
+        /// First optimizer step in which the parameters are frozen, from 1.
+        #[schemars(range(min = 1))]
+        pub from_step: u64 = 1,
+        /// Last optimizer step in which the parameters are frozen. Unset: until the end.
+        #[schemars(range(min = 1), example = 1000)]
+        pub until_step: Option<u64> = None,
+        /// Fail if a gradient is not finite afterwards. Gradients of frozen parameters are not checked.
+        pub check_finite: bool = false,
+    }
 }
 
 impl FreezeOptions {
     /// Default options for these parameters.
     pub fn of<S: Into<String>>(params: impl IntoIterator<Item = S>) -> FreezeOptions {
-        let params = params.into_iter().map(Into::into).collect();
-        FreezeOptions { params, from_step: 1, until_step: None, check_finite: false }
+        FreezeOptions::with_defaults(params.into_iter().map(Into::into).collect())
     }
 }
 

@@ -2,41 +2,36 @@
 
 use std::f64::consts::TAU;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tenterhook_core::random::RandomStream;
 use tenterhook_core::{Gradients, HookResult, HookSpec, OptionError, Update, UpdateHook, hook};
 
 use crate::support::checks;
-use crate::support::from_options;
 use crate::support::param_filter::{ParamFilter, all_params};
+use crate::support::{from_options, options};
 
-/// The options of [`GradientNoise`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct GradientNoiseOptions {
-    /// Standard deviation of the noise in the first step; 0 disables.
-    #[schemars(range(min = 0))]
-    pub std: f64,
-    /// Decay exponent of the variance: after `t` steps it is divided by `(1 + t)^decay`. 0 keeps it constant; 0.55 is
-    /// common.
-    #[serde(default)]
-    #[schemars(range(min = 0))]
-    pub decay: f64,
-    /// Patterns of the parameters to change: `*` matches within a part of a dotted name, `**` across parts.
-    #[serde(default = "all_params")]
-    #[schemars(length(min = 1), inner(length(min = 1)))]
-    pub params: Vec<String>,
-    /// Fail if a gradient is not finite afterwards.
-    #[serde(default)]
-    pub check_finite: bool,
+options! {
+    /// The options of [`GradientNoise`].
+    pub struct GradientNoiseOptions {
+        /// Standard deviation of the noise in the first step; 0 disables.
+        #[schemars(range(min = 0))]
+        pub std: f64,
+        /// Decay exponent of the variance: after `t` steps it is divided by `(1 + t)^decay`. 0 keeps it constant; 0.55 is
+        /// common.
+        #[schemars(range(min = 0))]
+        pub decay: f64 = 0.0,
+        /// Patterns of the parameters to change: `*` matches within a part of a dotted name, `**` across parts.
+        #[schemars(length(min = 1), inner(length(min = 1)))]
+        pub params: Vec<String> = all_params(),
+        /// Fail if a gradient is not finite afterwards.
+        pub check_finite: bool = false,
+    }
 }
 
 impl GradientNoiseOptions {
     /// Default options for this standard deviation.
     #[must_use]
     pub fn new(std: f64) -> GradientNoiseOptions {
-        GradientNoiseOptions { std, decay: 0.0, params: all_params(), check_finite: false }
+        GradientNoiseOptions::with_defaults(std)
     }
 }
 

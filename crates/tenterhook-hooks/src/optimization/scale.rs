@@ -1,34 +1,30 @@
 //! Scales gradients.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tenterhook_core::{Gradients, HookResult, HookSpec, OptionError, Update, UpdateHook, hook};
 
 use crate::support::checks;
-use crate::support::from_options;
 use crate::support::param_filter::{ParamFilter, all_params};
+use crate::support::{from_options, options};
 
-/// The options of [`Scale`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ScaleOptions {
-    /// Factor for the gradients. A negative factor reverses them (gradient ascent). With 0 the optimizer still applies
-    /// weight decay and momentum; use `freeze` to keep parameters constant.
-    pub factor: f64,
-    /// Patterns of the parameters to change: `*` matches within a part of a dotted name, `**` across parts.
-    #[serde(default = "all_params")]
-    #[schemars(length(min = 1), inner(length(min = 1)))]
-    pub params: Vec<String>,
-    /// Fail if a gradient is not finite afterwards.
-    #[serde(default)]
-    pub check_finite: bool,
+options! {
+    /// The options of [`Scale`].
+    pub struct ScaleOptions {
+        /// Factor for the gradients. A negative factor reverses them (gradient ascent). With 0 the optimizer still applies
+        /// weight decay and momentum; use `freeze` to keep parameters constant.
+        pub factor: f64,
+        /// Patterns of the parameters to change: `*` matches within a part of a dotted name, `**` across parts.
+        #[schemars(length(min = 1), inner(length(min = 1)))]
+        pub params: Vec<String> = all_params(),
+        /// Fail if a gradient is not finite afterwards.
+        pub check_finite: bool = false,
+    }
 }
 
 impl ScaleOptions {
     /// Default options for this factor.
     #[must_use]
     pub fn new(factor: f64) -> ScaleOptions {
-        ScaleOptions { factor, params: all_params(), check_finite: false }
+        ScaleOptions::with_defaults(factor)
     }
 }
 

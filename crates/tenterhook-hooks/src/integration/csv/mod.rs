@@ -18,8 +18,8 @@ use table::{Cells, Table};
 
 use crate::support::options;
 use crate::support::output_path;
-use crate::support::sink::{LoggedLine, Records, SinkFile, SinkFormat};
-use crate::worker::{QueueOptions, WhenFull, Work, WorkerContext};
+use crate::support::sink::{self, LoggedLine, Records, SinkFile, SinkFormat};
+use crate::worker::{LazyWorker, QueueOptions, WhenFull, Work, WorkerContext};
 
 options! {
     /// The options of [`Csv`].
@@ -67,12 +67,13 @@ pub struct Csv {
     options: CsvOptions,
     queue: QueueOptions,
     memory: SavedState,
+    worker: LazyWorker<Cells>,
 }
 
 /// State saved in checkpoints.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct SavedState {
-    file: SinkFile<Cells>,
+    file: SinkFile,
 }
 
 impl FromOptions for Csv {
@@ -86,23 +87,18 @@ when_full = "block"
     fn from_options(options: CsvOptions) -> Result<Csv, OptionError> {
         output_path::check("path", &options.path, "metrics.csv")?;
         let queue = QueueOptions::checked(options.queue_size, options.when_full, options.flush_timeout)?;
-        Ok(Csv { options, queue, memory: SavedState::default() })
+        let (memory, worker) = Default::default();
+        Ok(Csv { options, queue, memory, worker })
     }
 }
 
 impl Csv {
-    /// The path of the file; `None` if this call writes no files.
-    fn path(&self, run_cx: &RunContext<'_>) -> HookResult<Option<PathBuf>> {
-        let path = output_path::resolve(run_cx.run, &self.options.path)?;
-        // A resumed run may have another working directory.
-        Ok(path.map(std::path::absolute).transpose()?)
-    }
-
     /// Opens the file if it is not open. Returns whether this call writes it.
     fn ensure_open(&mut self, run_cx: &RunContext<'_>) -> HookResult<bool> {
-        if !self.memory.file.is_open() {
-            let Some(path) = self.path(run_cx)? else { return Ok(false) };
-            self.memory.file.open(run_cx, self.queue, (&self.options.path, path), &Rows)?;
+        if !self.worker.is_running() {
+            let Some(path) = sink::resolve(run_cx, &self.options.path)? else { return Ok(false) };
+            let table = self.memory.file.open(run_cx, (&self.options.path, path), &Rows)?;
+            self.worker.get_or_start(&run_cx.hook_name(), self.queue, || table)?;
         }
         Ok(true)
     }
@@ -115,12 +111,12 @@ impl Observer for Csv {
     }
 
     fn setup(&mut self, _: &Setup) -> HookResult {
-        self.memory.file.begin_call();
+        self.worker.begin_call();
         Ok(())
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
-        let own = self.path(cx)?.filter(|path| output_path::is_in_run(cx.run, path));
+        let own = sink::resolve(cx, &self.options.path)?.filter(|path| output_path::is_in_run(cx.run, path));
         self.memory.file.begin_training(cx, &self.options.path, own)?;
         if self.memory.file.is_resumed() {
             self.ensure_open(cx)?;
@@ -133,15 +129,16 @@ impl Observer for Csv {
             return Ok(());
         }
         let row = Cells::new([cx.step, cx.epoch], cx.logged_in, cx.time, cx.metrics);
-        self.memory.file.send(row, cx.time, Some(cx.time))
+        self.memory.file.count_sent(cx.time, Some(cx.time));
+        self.worker.send(row)
     }
 
     fn finish(&mut self) -> HookResult {
-        self.memory.file.finish()
+        self.worker.finish()
     }
 
     fn delivery_stats(&self) -> Option<DeliveryStats> {
-        self.memory.file.delivery_stats()
+        self.worker.delivery_stats()
     }
 }
 
@@ -149,19 +146,13 @@ impl Observer for Csv {
 struct Rows;
 
 impl SinkFormat for Rows {
-    type Entry = Cells;
     type Record = Cells;
     type Framing = TextLines;
     type Writer = Table;
 
     const OPTION: &'static str = "path";
     const RECORDS: &'static str = "rows";
-    const HEADER_RECORDS: u64 = 0;
     const UNRESTORABLE: &'static str = "an earlier run wrote them";
-
-    fn clear(&self, path: &Path) -> io::Result<()> {
-        table::write(path, &[], &|| Ok(Box::new(std::iter::empty())))
-    }
 
     fn records(&self, path: &Path) -> io::Result<Records<'static, Cells>> {
         table::read(path)
@@ -194,8 +185,6 @@ impl Work for Table {
     type Item = Cells;
 
     fn process(&mut self, row: Cells, _: &WorkerContext) -> HookResult {
-        Ok(self.push(&row).map_err(|error| {
-            format!("cannot write {}: {error}; make room, or choose another `path`", self.path().display())
-        })?)
+        Ok(self.push(&row).map_err(|error| sink::cannot_write::<Rows>(self.path(), &error))?)
     }
 }

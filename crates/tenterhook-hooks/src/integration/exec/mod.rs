@@ -24,34 +24,31 @@ use payload::Payload;
 use runner::{Outputs, Runner};
 
 use crate::support::checks;
+use crate::support::options;
 use crate::worker::{LazyWorker, QueueOptions, WhenFull, outside};
 
-/// The options of [`Exec`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ExecOptions {
-    /// The events at which the command runs, such as `on_train_end` or `on_checkpoint_saved`. Events within a batch are
-    /// refused.
-    #[schemars(length(min = 1))]
-    pub on: Vec<String>,
-    /// The command: a list of a program and its arguments, or a string for `sh -c`.
-    pub command: ExecCommand,
-    /// Maximum run time of a command. After it, the command and its descendants are killed; on Linux also those in other
-    /// sessions.
-    #[serde(default = "minute")]
-    #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
-    pub timeout: TimeSpan,
-    /// Maximum number of events that wait for the command.
-    #[serde(default = "hundred")]
-    #[schemars(range(min = 1))]
-    pub queue_size: usize,
-    /// What happens when the queue is full: `drop_oldest` drops the oldest event, `block` makes training wait.
-    #[serde(default)]
-    pub when_full: WhenFull,
-    /// How long the end of the run waits for commands. Commands that are still running then are killed.
-    #[serde(default = "minute")]
-    #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
-    pub flush_timeout: TimeSpan,
+options! {
+    /// The options of [`Exec`].
+    pub struct ExecOptions {
+        /// The events at which the command runs, such as `on_train_end` or `on_checkpoint_saved`. Events within a batch are
+        /// refused.
+        #[schemars(length(min = 1))]
+        pub on: Vec<String>,
+        /// The command: a list of a program and its arguments, or a string for `sh -c`.
+        pub command: ExecCommand,
+        /// Maximum run time of a command. After it, the command and its descendants are killed; on Linux also those in other
+        /// sessions.
+        #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
+        pub timeout: TimeSpan = TimeSpan::from_secs(60),
+        /// Maximum number of events that wait for the command.
+        #[schemars(range(min = 1))]
+        pub queue_size: usize = 100,
+        /// What happens when the queue is full: `drop_oldest` drops the oldest event, `block` makes training wait.
+        pub when_full: WhenFull = WhenFull::default(),
+        /// How long the end of the run waits for commands. Commands that are still running then are killed.
+        #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
+        pub flush_timeout: TimeSpan = TimeSpan::from_secs(60),
+    }
 }
 
 /// The command of an [`Exec`].
@@ -90,25 +87,11 @@ impl std::fmt::Display for ExecCommand {
     }
 }
 
-fn minute() -> TimeSpan {
-    TimeSpan::from_secs(60)
-}
-
-fn hundred() -> usize {
-    100
-}
-
 impl ExecOptions {
     /// The defaults for these events and this command.
     pub fn of<'a>(on: impl IntoIterator<Item = &'a str>, command: impl Into<String>) -> ExecOptions {
-        ExecOptions {
-            on: on.into_iter().map(str::to_owned).collect(),
-            command: ExecCommand::Shell(command.into()),
-            timeout: minute(),
-            queue_size: hundred(),
-            when_full: WhenFull::default(),
-            flush_timeout: minute(),
-        }
+        let on = on.into_iter().map(str::to_owned).collect();
+        ExecOptions::with_defaults(on, ExecCommand::Shell(command.into()))
     }
 
     fn events(&self) -> Result<Events, OptionError> {

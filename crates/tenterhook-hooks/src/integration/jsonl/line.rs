@@ -10,7 +10,7 @@ use tenterhook_core::{Outcome, RunContext, Stage};
 pub(super) struct Line<'a> {
     event: &'static str,
     /// Seconds since the start of the run.
-    time: f64,
+    pub(super) time: f64,
     epoch: u64,
     step: u64,
     #[serde(flatten)]

@@ -4,23 +4,24 @@ mod line;
 #[cfg(test)]
 mod tests;
 
-use std::fs::{self, OpenOptions};
-use std::io;
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tenterhook_core::{
     Cadence, Exception, FromOptions, HookResult, HookSpec, LogPosition, Observer, OptionError, Phase,
-    RunContext, Scalar, Stage, StepEnd, TestEnd, TestStart, TrainBatchEnd, TrainEnd, TrainEpochEnd,
-    TrainEpochStart, TrainStart, ValidationEnd, ValidationStart, hook,
+    RunContext, Scalar, StepEnd, TestEnd, TestStart, TrainBatchEnd, TrainEnd, TrainEpochEnd, TrainEpochStart,
+    TrainStart, ValidationEnd, ValidationStart, hook,
 };
-use tenterhook_files::{FilePosition, RelPath, ResumableFile, TextLines};
+use tenterhook_files::{ResumableFile, TextLines, next_line, open_regular, write_durably};
 
 use line::{Line, LineFields};
 
 use crate::support::checks;
 use crate::support::options;
-use crate::support::output_path::{self, OutputRoot};
+use crate::support::output_path;
+use crate::support::sink::{self, Records, SinkFile, SinkFormat};
 
 options! {
     /// The options of [`Jsonl`].
@@ -52,8 +53,9 @@ impl From<u64> for JsonlOptions {
 ///   the run, `epoch` from 0, `step`, and the fields of the event: `batch` from 0, `loader`, `loss`, `average_loss`, `lr`
 ///   (of the first parameter group at the last update; of several updates in one batch, the first; `null` before the first
 ///   update), `metrics` (logged in this batch, epoch or evaluation), `outcome`, `error`. Non-finite numbers are `"nan"`,
-///   `"inf"` or `"-inf"`. A resumed run truncates its file to the length at the checkpoint and continues; a file that
-///   another run has extended since is appended to.
+///   `"inf"` or `"-inf"`. A resumed run removes lines after its checkpoint and continues; a file that another run has
+///   extended since is appended to. Missing lines cannot be restored, since no other file of the run holds losses, learning
+///   rates and outcomes; their number is reported. A run that restarts in its own directory overwrites its file.
 /// - **Cost**: writing and flushing a line, and reading the losses since the last line; a division in other batches.
 /// - **When it fails**: if the file cannot be written, the failure is reported, and the hook is disabled after three
 ///   failures (its policy).
@@ -68,16 +70,15 @@ impl From<u64> for JsonlOptions {
 pub struct Jsonl {
     options: JsonlOptions,
     memory: SavedState,
+    /// The open file. It has no worker: a line that is lost in a kill could not be restored.
+    lines: Option<ResumableFile<TextLines>>,
     evaluation: LogPosition,
 }
 
 /// State saved in checkpoints.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct SavedState {
-    /// The position at the end of the open file, or the checkpoint's position until the file is opened.
-    position: Option<FilePosition>,
-    #[serde(skip)]
-    open: Option<ResumableFile<TextLines>>,
+    file: SinkFile,
     epoch: LogPosition,
     batch: LogPosition,
     /// The learning rate of the first update in batch `lr_of`, the latest batch with an update.
@@ -98,8 +99,8 @@ path = "training.jsonl"
         let none = |error: OptionError| error.fix("to write nothing, write `enabled = false`");
         checks::one_or_more("log_every_n_batches", options.log_every_n_batches).map_err(none)?;
         output_path::check("path", &options.path, "json_log.jsonl")?;
-        let (memory, evaluation) = Default::default();
-        Ok(Jsonl { options, memory, evaluation })
+        let (memory, lines, evaluation) = Default::default();
+        Ok(Jsonl { options, memory, lines, evaluation })
     }
 }
 
@@ -108,95 +109,25 @@ impl Jsonl {
         cx.total_batches.is_multiple_of(self.options.log_every_n_batches)
     }
 
-    /// The path of the file; `None` if this call writes no files.
-    fn path(&self, cx: &RunContext<'_>) -> HookResult<Option<PathBuf>> {
-        let path = output_path::resolve(cx.run, &self.options.path);
-        let path = path.map_err(|error| cannot(&self.options.path, &error))?;
-        let Some(path) = path else { return Ok(None) };
-        // A resumed run may have another working directory.
-        Ok(Some(std::path::absolute(&path).map_err(|error| cannot(&path, &error))?))
-    }
-
-    /// The open file. A resumed run continues it at the position of its checkpoint.
+    /// The open file; `None` if this call writes no files.
     fn open(&mut self, cx: &RunContext<'_>) -> HookResult<Option<&mut ResumableFile<TextLines>>> {
-        let Some(path) = self.path(cx)? else { return Ok(None) };
-        if self.memory.open.as_ref().is_none_or(|file| file.path() != path) {
-            let name = self.name(cx, &path)?;
-            let resumed = self.memory.position.as_ref().filter(|_| self.memory.open.is_none());
-            // An evaluation of an older checkpoint must not truncate later lines.
-            let resumed = resumed.filter(|at| at.file == name && cx.stage == Stage::Fit);
-            let file = open(cx, &path, resumed).map_err(|error| cannot(&path, &error))?;
-            self.memory.position = Some(FilePosition { file: name, length: file.length() });
-            self.memory.open = Some(file);
+        if self.lines.is_none() {
+            let Some(path) = sink::resolve(cx, &self.options.path)? else { return Ok(None) };
+            self.lines = Some(self.memory.file.open(cx, (&self.options.path, path), &Lines)?);
         }
-        Ok(self.memory.open.as_mut())
-    }
-
-    /// A run that starts in its own directory overwrites the file of an earlier attempt that was killed before its first
-    /// checkpoint.
-    fn overwrite_earlier_attempt(&mut self, cx: &RunContext<'_>) -> HookResult {
-        if cx.total_batches > 0 || self.memory.position.is_some() {
-            return Ok(());
-        }
-        let Some(directory) = &cx.run.directory else { return Ok(()) };
-        let directory = std::path::absolute(directory).map_err(|error| cannot(directory, &error))?;
-        let own = self.path(cx)?.filter(|path| path.starts_with(directory));
-        let name = own.map(|path| self.name(cx, &path)).transpose()?;
-        self.memory.position = name.map(|file| FilePosition { file, length: 0 });
-        Ok(())
-    }
-
-    /// Whether the run continues its file exactly where its checkpoint was taken.
-    fn continues_file(&mut self, cx: &RunContext<'_>) -> HookResult<bool> {
-        let position = self.memory.position.clone().filter(|at| at.length > 0 && self.memory.open.is_none());
-        let Some(resumed) = position else { return Ok(false) };
-        self.open(cx)?;
-        Ok(self.memory.open.is_some() && self.memory.position == Some(resumed))
-    }
-
-    /// The name of the file in checkpoints.
-    fn name(&self, cx: &RunContext<'_>, path: &Path) -> HookResult<RelPath> {
-        Ok(OutputRoot::of(cx.run, &self.options.path)?.name(path)?)
+        Ok(self.lines.as_mut())
     }
 
     /// Appends a line.
     fn write(&mut self, cx: &RunContext<'_>, fields: LineFields<'_>) -> HookResult {
         let Some(file) = self.open(cx)? else { return Ok(()) };
-        let mut text = serde_json::to_vec(&Line::of(cx, fields))?;
+        let line = Line::of(cx, fields);
+        let mut text = serde_json::to_vec(&line)?;
         text.push(b'\n');
-        file.push(&text).map_err(|error| cannot(file.path(), &error))?;
-        let length = file.length();
-        if let Some(position) = &mut self.memory.position {
-            position.length = length;
-        }
+        file.push(&text).map_err(|error| sink::cannot_write::<Lines>(file.path(), &error))?;
+        self.memory.file.count_sent(line.time, None);
         Ok(())
     }
-}
-
-/// Opens the file at its end, or at the position of a checkpoint. If no line ends there, another run has written to the file
-/// since, and all of it is kept.
-fn open(
-    cx: &RunContext<'_>,
-    path: &Path,
-    resumed: Option<&FilePosition>,
-) -> io::Result<ResumableFile<TextLines>> {
-    if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory)?;
-    }
-    let file = output_path::open(cx.run, path, OpenOptions::new().read(true).append(true).create(true))?;
-    let mut file = ResumableFile::of(path, file)?;
-    if let Some(position) = resumed {
-        if let Some(missing) = position.missing(path, file.length()) {
-            cx.say(missing);
-        } else if file.end_within(position.length)? == position.length {
-            file.truncate(position.length)?;
-        }
-    }
-    Ok(file)
-}
-
-fn cannot(path: &Path, error: &dyn std::error::Error) -> String {
-    format!("cannot write {}: {error}; make room, or choose another `path`", path.display())
 }
 
 #[hook(name = "json_log", tier = "built_in", state = "memory", version = 3)]
@@ -208,13 +139,18 @@ impl Observer for Jsonl {
     }
 
     fn on_train_start(&mut self, cx: &TrainStart) -> HookResult {
-        self.overwrite_earlier_attempt(cx)?;
+        let own = sink::resolve(cx, &self.options.path)?.filter(|path| output_path::is_in_run(cx.run, path));
+        self.memory.file.begin_training(cx, &self.options.path, own)?;
         if cx.total_batches == 0 {
             (self.memory.lr, self.memory.lr_of) = (None, 0);
         }
-        if self.continues_file(cx)? {
-            // The file already has the line `train_start`.
-            return Ok(());
+        if self.memory.file.is_resumed() {
+            let sent = self.memory.file.own_records();
+            self.open(cx)?;
+            if sent > 0 && self.memory.file.own_records() == sent {
+                // The file already has the line `train_start`.
+                return Ok(());
+            }
         }
         let run = cx.run;
         let what = LineFields::TrainStart {
@@ -293,5 +229,50 @@ impl Observer for Jsonl {
         let failure = cx.failure;
         let (origin, error) = (failure.origin.to_string(), failure.error.to_string());
         self.write(cx, LineFields::Exception { origin, place: failure.place, error })
+    }
+
+    fn finish(&mut self) -> HookResult {
+        self.lines = None;
+        Ok(())
+    }
+}
+
+/// The format of the file.
+struct Lines;
+
+impl SinkFormat for Lines {
+    type Record = Vec<u8>;
+    type Framing = TextLines;
+    type Writer = ResumableFile<TextLines>;
+
+    const OPTION: &'static str = "path";
+    const RECORDS: &'static str = "lines";
+    const UNRESTORABLE: &'static str = "no other file of the run holds them";
+    const IS_DIRECT: bool = true;
+
+    fn records(&self, path: &Path) -> io::Result<Records<'static, Vec<u8>>> {
+        let mut reader = BufReader::new(open_regular(path)?);
+        Ok(Box::new(std::iter::from_fn(move || {
+            let mut line = Vec::new();
+            let read = next_line(&mut reader, &mut line);
+            read.map(|length| (length > 0).then_some(line)).transpose()
+        })))
+    }
+
+    fn time(line: &Vec<u8>) -> f64 {
+        let line: Option<Value> = serde_json::from_slice(line).ok();
+        line.and_then(|line| line["time"].as_f64()).unwrap_or(f64::NEG_INFINITY)
+    }
+
+    fn rewrite<'r>(
+        &self,
+        path: &Path,
+        lines: &dyn Fn() -> io::Result<Records<'r, Vec<u8>>>,
+    ) -> io::Result<()> {
+        write_durably(path, |file| lines()?.try_for_each(|line| file.write_all(&line?)))
+    }
+
+    fn writer(&self, file: ResumableFile<TextLines>) -> io::Result<ResumableFile<TextLines>> {
+        Ok(file)
     }
 }

@@ -8,60 +8,52 @@ use super::rate_limit::RateLimit;
 use super::template::Template;
 use crate::support::checks;
 use crate::support::mode::Mode;
+use crate::support::options;
 use crate::support::secret;
 use crate::worker::{QueueOptions, WhenFull};
 
-/// The options of [`Notify`](super::Notify).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct NotifyOptions {
-    /// The environment variable that holds the address of the webhook. The address is a secret and is stored nowhere.
-    #[schemars(extend("pattern" = "^[A-Za-z_][A-Za-z0-9_]*$"))]
-    pub url_env: String,
-    /// Events to send messages about: any of `training_end`, `best_model`, `exception`, `early_stop`, `checkpoint` and
-    /// `hook_disabled`. Only the more specific message is sent: `early_stop` instead of `training_end`, `best_model` instead
-    /// of `checkpoint`.
-    #[serde(default = "ends")]
-    #[schemars(length(min = 1))]
-    pub notify_on: Vec<NotifyOn>,
-    /// The metric that decides which checkpoint is the best model. Only a value of the checkpoint's own step counts, so
-    /// checkpoints must be saved after validation. Unset: the checkpoint hook decides.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("minLength" = 1))]
-    pub monitor: Option<String>,
-    /// Whether lower (`min`) or higher (`max`) values are better. Unset: derived from the name of the metric.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mode: Option<Mode>,
-    /// Message templates that replace the default ones.
-    #[serde(default)]
-    pub templates: NotifyTemplates,
-    /// Timeout of one request.
-    #[serde(default = "ten_seconds")]
-    #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
-    pub timeout: TimeSpan,
-    /// Maximum number of retries if the server cannot be reached, is too busy (429) or fails (5xx), with exponential
-    /// backoff.
-    #[serde(default = "three")]
-    pub retries: u32,
-    /// Minimum time between two messages. Earlier messages are suppressed and counted, except those about the end or failure
-    /// of training. `0 s`: no limit.
-    #[serde(default = "one_second")]
-    pub min_interval: TimeSpan,
-    /// Maximum number of messages per hour. Further messages are suppressed and counted.
-    #[serde(default = "sixty")]
-    #[schemars(range(min = 1))]
-    pub max_per_hour: usize,
-    /// Maximum number of messages that wait to be sent.
-    #[serde(default = "hundred")]
-    #[schemars(range(min = 1))]
-    pub queue_size: usize,
-    /// What happens when the queue is full: `drop_oldest` drops the oldest message, `block` makes training wait.
-    #[serde(default)]
-    pub when_full: WhenFull,
-    /// How long the end of the run waits for unsent messages.
-    #[serde(default = "fifteen_seconds")]
-    #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
-    pub flush_timeout: TimeSpan,
+options! {
+    /// The options of [`Notify`](super::Notify).
+    pub struct NotifyOptions {
+        /// The environment variable that holds the address of the webhook. The address is a secret and is stored nowhere.
+        #[schemars(extend("pattern" = "^[A-Za-z_][A-Za-z0-9_]*$"))]
+        pub url_env: String,
+        /// Events to send messages about: any of `training_end`, `best_model`, `exception`, `early_stop`, `checkpoint` and
+        /// `hook_disabled`. Only the more specific message is sent: `early_stop` instead of `training_end`, `best_model` instead
+        /// of `checkpoint`.
+        #[schemars(length(min = 1))]
+        pub notify_on: Vec<NotifyOn> = vec![NotifyOn::TrainingEnd, NotifyOn::Exception],
+        /// The metric that decides which checkpoint is the best model. Only a value of the checkpoint's own step counts, so
+        /// checkpoints must be saved after validation. Unset: the checkpoint hook decides.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schemars(extend("minLength" = 1))]
+        pub monitor: Option<String> = None,
+        /// Whether lower (`min`) or higher (`max`) values are better. Unset: derived from the name of the metric.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub mode: Option<Mode> = None,
+        /// Message templates that replace the default ones.
+        pub templates: NotifyTemplates = NotifyTemplates::default(),
+        /// Timeout of one request.
+        #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
+        pub timeout: TimeSpan = TimeSpan::from_secs(10),
+        /// Maximum number of retries if the server cannot be reached, is too busy (429) or fails (5xx), with exponential
+        /// backoff.
+        pub retries: u32 = 3,
+        /// Minimum time between two messages. Earlier messages are suppressed and counted, except those about the end or failure
+        /// of training. `0 s`: no limit.
+        pub min_interval: TimeSpan = TimeSpan::from_secs(1),
+        /// Maximum number of messages per hour. Further messages are suppressed and counted.
+        #[schemars(range(min = 1))]
+        pub max_per_hour: usize = 60,
+        /// Maximum number of messages that wait to be sent.
+        #[schemars(range(min = 1))]
+        pub queue_size: usize = 100,
+        /// What happens when the queue is full: `drop_oldest` drops the oldest message, `block` makes training wait.
+        pub when_full: WhenFull = WhenFull::default(),
+        /// How long the end of the run waits for unsent messages.
+        #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
+        pub flush_timeout: TimeSpan = TimeSpan::from_secs(15),
+    }
 }
 
 /// The event of a message.
@@ -114,51 +106,10 @@ pub struct NotifyTemplates {
     pub hook_disabled: Option<String>,
 }
 
-fn ends() -> Vec<NotifyOn> {
-    vec![NotifyOn::TrainingEnd, NotifyOn::Exception]
-}
-
-fn ten_seconds() -> TimeSpan {
-    TimeSpan::from_secs(10)
-}
-
-fn one_second() -> TimeSpan {
-    TimeSpan::from_secs(1)
-}
-
-fn fifteen_seconds() -> TimeSpan {
-    TimeSpan::from_secs(15)
-}
-
-fn three() -> u32 {
-    3
-}
-
-fn sixty() -> usize {
-    60
-}
-
-fn hundred() -> usize {
-    100
-}
-
 impl NotifyOptions {
     /// The defaults, with the address in this environment variable.
     pub fn new(url_env: impl Into<String>) -> NotifyOptions {
-        NotifyOptions {
-            url_env: url_env.into(),
-            notify_on: ends(),
-            monitor: None,
-            mode: None,
-            templates: NotifyTemplates::default(),
-            timeout: ten_seconds(),
-            retries: three(),
-            min_interval: one_second(),
-            max_per_hour: sixty(),
-            queue_size: hundred(),
-            when_full: WhenFull::default(),
-            flush_timeout: fifteen_seconds(),
-        }
+        NotifyOptions::with_defaults(url_env.into())
     }
 
     /// Checks the options and parses the templates.

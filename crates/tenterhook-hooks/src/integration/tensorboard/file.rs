@@ -10,7 +10,7 @@ use tenterhook_files::{RecordFormat, ResumableFile, open_regular, write_durably}
 
 use super::entry::Entry;
 use super::{event, record};
-use crate::support::sink::{LoggedLine, Records, SinkFormat};
+use crate::support::sink::{self, LoggedLine, Records, SinkFormat};
 use crate::worker::{Work, WorkerContext};
 
 /// The prefix of the names of event files.
@@ -38,7 +38,6 @@ pub(super) struct EventFormat {
 }
 
 impl SinkFormat for EventFormat {
-    type Entry = Entry;
     type Record = Vec<u8>;
     type Framing = TfRecords;
     type Writer = EventFile;
@@ -117,12 +116,8 @@ impl Work for EventFile {
 
     fn process(&mut self, entry: Entry, _: &WorkerContext) -> HookResult {
         let frame = record::framed(&entry.into_event()?);
-        Ok(self.file.push(&frame).map_err(|error| {
-            format!(
-                "cannot write {}: {error}; make room, or choose another `dir`",
-                self.file.path().display()
-            )
-        })?)
+        let written = self.file.push(&frame);
+        Ok(written.map_err(|error| sink::cannot_write::<EventFormat>(self.file.path(), &error))?)
     }
 }
 

@@ -28,8 +28,9 @@ use options::Checked;
 pub use options::{HistogramOf, TensorBoardOptions};
 
 use crate::support::output_path;
-use crate::support::sink::SinkFile;
+use crate::support::sink::{self, SinkFile};
 use crate::support::text::list;
+use crate::worker::LazyWorker;
 
 /// Writes an event file that TensorBoard shows: `tensorboard --logdir runs`.
 ///
@@ -69,6 +70,7 @@ pub struct TensorBoard {
     options: TensorBoardOptions,
     checked: Checked,
     memory: SavedState,
+    worker: LazyWorker<Entry>,
     queued: QueuedMemory,
     /// Seconds since 1970.
     now: fn() -> f64,
@@ -77,7 +79,7 @@ pub struct TensorBoard {
 /// State saved in checkpoints.
 #[derive(Default, Serialize, Deserialize)]
 struct SavedState {
-    file: SinkFile<Entry>,
+    file: SinkFile,
     /// Whether the notice about missing images was given.
     said: bool,
 }
@@ -93,8 +95,8 @@ images = "images"
 "#;
 
     fn from_options(options: TensorBoardOptions) -> Result<TensorBoard, OptionError> {
-        let (checked, memory, queued) = (options.check()?, SavedState::default(), QueuedMemory::default());
-        Ok(TensorBoard { options, checked, memory, queued, now: seconds_since_1970 })
+        let (checked, (memory, worker, queued)) = (options.check()?, Default::default());
+        Ok(TensorBoard { options, checked, memory, worker, queued, now: seconds_since_1970 })
     }
 }
 
@@ -107,11 +109,9 @@ impl TensorBoard {
     /// The directory of the file and whether only this run writes there; `None` if this call writes no files.
     fn directory(&self, run_cx: &RunContext<'_>) -> HookResult<Option<(PathBuf, bool)>> {
         let dir = &self.options.dir;
-        let Some(directory) = output_path::resolve(run_cx.run, dir)? else { return Ok(None) };
+        let Some(directory) = sink::resolve(run_cx, dir)? else { return Ok(None) };
         let has_own_subdirectory = dir.is_absolute();
         let directory = if has_own_subdirectory { directory.join(&run_cx.run.id) } else { directory };
-        // A resumed run may have another working directory.
-        let directory = std::path::absolute(directory)?;
         let is_own = has_own_subdirectory || output_path::is_in_run(run_cx.run, &directory);
         Ok(Some((directory, is_own)))
     }
@@ -127,18 +127,20 @@ impl TensorBoard {
         if !self.ensure_open(run_cx, wall_time)? {
             return Ok(());
         }
-        self.memory.file.send(Entry { wall_time, step, content: content() }, wall_time, line)
+        self.memory.file.count_sent(wall_time, line);
+        self.worker.send(Entry { wall_time, step, content: content() })
     }
 
     /// Opens the file if it is not open. Returns whether this call writes it.
     fn ensure_open(&mut self, run_cx: &RunContext<'_>, wall_time: f64) -> HookResult<bool> {
-        if !self.memory.file.is_open() {
+        if !self.worker.is_running() {
             let Some((directory, _)) = self.directory(run_cx)? else { return Ok(false) };
             let host = || gethostname::gethostname().to_string_lossy().into_owned();
             let known = self.memory.file.path_in(run_cx, &self.options.dir, &directory)?;
             let path = known.unwrap_or_else(|| directory.join(file::name(wall_time, &host())));
             let (paths, format) = ((&*self.options.dir, path), EventFormat { wall_time });
-            self.memory.file.open(run_cx, self.checked.queue, paths, &format)?;
+            let file = self.memory.file.open(run_cx, paths, &format)?;
+            self.worker.get_or_start(&run_cx.hook_name(), self.checked.queue, || file)?;
         }
         Ok(true)
     }
@@ -225,7 +227,7 @@ impl Observer for TensorBoard {
     }
 
     fn setup(&mut self, _: &Setup) -> HookResult {
-        self.memory.file.begin_call();
+        self.worker.begin_call();
         Ok(())
     }
 
@@ -240,7 +242,7 @@ impl Observer for TensorBoard {
         if self.memory.file.is_resumed() {
             self.ensure_open(cx, (self.now)())?;
         }
-        if continues && self.memory.file.has_own_records() {
+        if continues && self.memory.file.own_records() > 0 {
             return Ok(());
         }
         self.send(cx, (cx.step, None), || Content::Config(cx.config.clone()))
@@ -274,10 +276,10 @@ impl Observer for TensorBoard {
     }
 
     fn finish(&mut self) -> HookResult {
-        self.memory.file.finish()
+        self.worker.finish()
     }
 
     fn delivery_stats(&self) -> Option<DeliveryStats> {
-        self.memory.file.delivery_stats()
+        self.worker.delivery_stats()
     }
 }

@@ -6,6 +6,7 @@ use tenterhook_core::{OptionError, TimeSpan};
 
 use super::destination::{Destination, RequestLimits};
 use crate::support::checks;
+use crate::support::options;
 use crate::worker::{QueueOptions, WhenFull};
 
 /// Which checkpoints are uploaded.
@@ -19,66 +20,36 @@ pub enum UploadOnly {
     Best,
 }
 
-/// The options of [`Upload`](super::Upload).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct UploadOptions {
-    /// Destination: `s3://bucket/prefix`, or a directory as a path or `file:///path`. A relative path is below the working
-    /// directory. Each run has a directory there, named by its id.
-    #[schemars(extend("minLength" = 1))]
-    pub to: String,
-    /// Which checkpoints to upload: `all`, or only those that are the `best` so far.
-    #[serde(default)]
-    pub only: UploadOnly,
-    /// Maximum number of retries of a failed request, with exponential backoff.
-    #[serde(default = "five")]
-    pub retries: u32,
-    /// Timeout of one request.
-    #[serde(default = "a_minute")]
-    #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
-    pub timeout: TimeSpan,
-    /// Maximum number of checkpoints that wait for their upload.
-    #[serde(default = "thousand")]
-    #[schemars(range(min = 1))]
-    pub queue_size: usize,
-    /// What happens when the queue is full: `drop_oldest` drops the oldest checkpoint, `block` makes training wait.
-    #[serde(default)]
-    pub when_full: WhenFull,
-    /// How long the end of the run waits for uploads.
-    #[serde(default = "ten_minutes")]
-    #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
-    pub flush_timeout: TimeSpan,
-}
-
-fn five() -> u32 {
-    5
-}
-
-fn a_minute() -> TimeSpan {
-    TimeSpan::from_secs(60)
-}
-
-fn thousand() -> usize {
-    1000
-}
-
-fn ten_minutes() -> TimeSpan {
-    TimeSpan::from_secs(600)
+options! {
+    /// The options of [`Upload`](super::Upload).
+    pub struct UploadOptions {
+        /// Destination: `s3://bucket/prefix`, or a directory as a path or `file:///path`. A relative path is below the working
+        /// directory. Each run has a directory there, named by its id.
+        #[schemars(extend("minLength" = 1))]
+        pub to: String,
+        /// Which checkpoints to upload: `all`, or only those that are the `best` so far.
+        pub only: UploadOnly = UploadOnly::All,
+        /// Maximum number of retries of a failed request, with exponential backoff.
+        pub retries: u32 = 5,
+        /// Timeout of one request.
+        #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
+        pub timeout: TimeSpan = TimeSpan::from_secs(60),
+        /// Maximum number of checkpoints that wait for their upload.
+        #[schemars(range(min = 1))]
+        pub queue_size: usize = 1000,
+        /// What happens when the queue is full: `drop_oldest` drops the oldest checkpoint, `block` makes training wait.
+        pub when_full: WhenFull = WhenFull::default(),
+        /// How long the end of the run waits for uploads.
+        #[schemars(extend("pattern" = TimeSpan::ABOVE_ZERO))]
+        pub flush_timeout: TimeSpan = TimeSpan::from_secs(600),
+    }
 }
 
 impl UploadOptions {
     /// The defaults, with this destination.
     #[must_use]
     pub fn new(to: impl Into<String>) -> UploadOptions {
-        UploadOptions {
-            to: to.into(),
-            only: UploadOnly::All,
-            retries: five(),
-            timeout: a_minute(),
-            queue_size: thousand(),
-            when_full: WhenFull::default(),
-            flush_timeout: ten_minutes(),
-        }
+        UploadOptions::with_defaults(to.into())
     }
 }
 

@@ -9,6 +9,7 @@ use tenterhook_core::OptionError;
 use crate::support::activation_stage::{self, ActivationStage};
 use crate::support::byte_size::ByteSize;
 use crate::support::checks;
+use crate::support::options;
 use crate::support::output_path;
 use crate::support::point_filter::PointFilter;
 
@@ -23,66 +24,37 @@ pub enum ActivationTarget {
     Safetensors,
 }
 
-/// The options of [`ActivationStore`](super::ActivationStore).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ActivationStoreOptions {
-    /// Patterns of the hook points to store: `*` matches within a part of a dotted name, `**` across parts.
-    #[schemars(length(min = 1))]
-    pub points: Vec<String>,
-    /// Store every n-th batch: in training counted over all epochs, in an evaluation per loader.
-    #[serde(default = "one")]
-    #[schemars(range(min = 1))]
-    pub every_n_batches: u64,
-    /// Maximum number of batches to store, over all stages. Unset: limited by `max_bytes` only.
-    #[schemars(range(min = 1), example = 10)]
-    pub max_batches: Option<u64>,
-    /// The stages to store batches of.
-    #[serde(default = "train")]
-    #[schemars(length(min = 1))]
-    pub stages: Vec<ActivationStage>,
-    /// Where to store activations: in `memory`, for the training program, or as `safetensors` files.
-    #[serde(default)]
-    pub to: ActivationTarget,
-    /// The directory of the files. A relative path is inside the run directory; without a run directory, it is beside
-    /// the checkpoints. Inside an absolute path, each run has a directory named by its id.
-    #[serde(default = "activations")]
-    #[schemars(extend("minLength" = 1))]
-    pub dir: PathBuf,
-    /// Maximum size of all stored activations: a number of bytes, or a text such as `"64 MB"` or `"1 GiB"`. A batch that
-    /// would exceed it is not stored, and the hook fails.
-    #[serde(default = "quarter_of_a_gib")]
-    pub max_bytes: ByteSize,
-}
-
-fn one() -> u64 {
-    1
-}
-
-fn train() -> Vec<ActivationStage> {
-    vec![ActivationStage::Train]
-}
-
-fn activations() -> PathBuf {
-    "activations".into()
-}
-
-fn quarter_of_a_gib() -> ByteSize {
-    ByteSize(256 << 20)
+options! {
+    /// The options of [`ActivationStore`](super::ActivationStore).
+    pub struct ActivationStoreOptions {
+        /// Patterns of the hook points to store: `*` matches within a part of a dotted name, `**` across parts.
+        #[schemars(length(min = 1))]
+        pub points: Vec<String>,
+        /// Store every n-th batch: in training counted over all epochs, in an evaluation per loader.
+        #[schemars(range(min = 1))]
+        pub every_n_batches: u64 = 1,
+        /// Maximum number of batches to store, over all stages. Unset: limited by `max_bytes` only.
+        #[schemars(range(min = 1), example = 10)]
+        pub max_batches: Option<u64> = None,
+        /// The stages to store batches of.
+        #[schemars(length(min = 1))]
+        pub stages: Vec<ActivationStage> = vec![ActivationStage::Train],
+        /// Where to store activations: in `memory`, for the training program, or as `safetensors` files.
+        pub to: ActivationTarget = ActivationTarget::Safetensors,
+        /// The directory of the files. A relative path is inside the run directory; without a run directory, it is beside
+        /// the checkpoints. Inside an absolute path, each run has a directory named by its id.
+        #[schemars(extend("minLength" = 1))]
+        pub dir: PathBuf = "activations".into(),
+        /// Maximum size of all stored activations: a number of bytes, or a text such as `"64 MB"` or `"1 GiB"`. A batch that
+        /// would exceed it is not stored, and the hook fails.
+        pub max_bytes: ByteSize = ByteSize(256 << 20),
+    }
 }
 
 impl ActivationStoreOptions {
     /// Default options for these points.
     pub fn new<P: Into<String>>(points: impl IntoIterator<Item = P>) -> ActivationStoreOptions {
-        ActivationStoreOptions {
-            points: points.into_iter().map(Into::into).collect(),
-            every_n_batches: one(),
-            max_batches: None,
-            stages: train(),
-            to: ActivationTarget::default(),
-            dir: activations(),
-            max_bytes: quarter_of_a_gib(),
-        }
+        ActivationStoreOptions::with_defaults(points.into_iter().map(Into::into).collect())
     }
 
     /// Checks the options and returns the filter of hook points.

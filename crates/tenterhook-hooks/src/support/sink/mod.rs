@@ -1,8 +1,9 @@
-//! The file of a sink: a worker writes it, and a resumed run continues it.
+//! The file of a sink, which a resumed run continues.
 //!
-//! A checkpoint records which data was sent to the worker, not which data is written. A resumed run therefore compares the
-//! file with `metrics.jsonl`, which the trainer has truncated to the checkpoint: later records are removed, and records that
-//! the worker did not write are restored.
+//! A checkpoint records which data was sent to the file, not which data is written, because a worker may lag. A resumed run
+//! therefore compares the file with `metrics.jsonl`, which the trainer has truncated to the checkpoint: later records are
+//! removed, and records that were not written are restored. Missing records that no other file of the run holds are counted
+//! and reported.
 
 mod position;
 mod run_lines;
@@ -12,13 +13,12 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tenterhook_core::{DeliveryStats, HookResult, RunContext, Stage};
+use tenterhook_core::{HookResult, RunContext, Stage};
 use tenterhook_files::{
     RecordFormat, RelPath, ResumableFile, open_no_follow, open_regular_with, remove_unfinished,
 };
 
 use crate::support::output_path::{self, OutputRoot};
-use crate::worker::{LazyWorker, QueueOptions, Work};
 use position::{Piece, RestorePlan, SinkPosition};
 pub(crate) use run_lines::LoggedLine;
 use run_lines::RunLines;
@@ -31,39 +31,46 @@ pub(crate) type Records<'a, R> = Box<dyn Iterator<Item = io::Result<R>> + 'a>;
 
 /// The format of a sink's file.
 pub(crate) trait SinkFormat {
-    /// The items that the worker receives.
-    type Entry: Send + 'static;
     /// A record of the file.
     type Record;
     /// How records are delimited.
     type Framing: RecordFormat;
-    /// Writes the file on the worker thread.
-    type Writer: Work<Item = Self::Entry>;
+    /// Appends to the file.
+    type Writer;
 
     /// The option that holds the path.
     const OPTION: &'static str;
     /// The name of the records in messages.
     const RECORDS: &'static str;
     /// The number of header records that the hook writes to a new file.
-    const HEADER_RECORDS: u64;
+    const HEADER_RECORDS: u64 = 0;
     /// The reason why some records cannot be restored.
     const UNRESTORABLE: &'static str;
+    /// Whether the training thread writes the file, without a worker: it then holds every record that was sent, none of
+    /// them can be restored, and it may be a stream.
+    const IS_DIRECT: bool = false;
 
     /// Removes the file of an earlier attempt of the same run.
-    fn clear(&self, path: &Path) -> io::Result<()>;
+    fn clear(&self, path: &Path) -> io::Result<()> {
+        self.rewrite(path, &|| Ok(Box::new(std::iter::empty())))
+    }
 
     /// The records of an existing file. [`ErrorKind::InvalidData`] means that the file has another format.
     fn records(&self, path: &Path) -> io::Result<Records<'static, Self::Record>>;
 
     /// A key that is equal only for a record and its line in `metrics.jsonl`.
-    fn key(record: &Self::Record) -> u64;
+    fn key(_record: &Self::Record) -> u64 {
+        0
+    }
 
     /// The time at which the record was sent.
     fn time(record: &Self::Record) -> f64;
 
     /// The record of a line; `None` if the sink does not write it. `offset` is the difference between the file's clock and
     /// the run's elapsed time.
-    fn from_line(line: &LoggedLine, offset: f64) -> Option<Self::Record>;
+    fn from_line(_line: &LoggedLine, _offset: f64) -> Option<Self::Record> {
+        None
+    }
 
     /// Replaces the file by one with these records, which can be iterated several times.
     fn rewrite<'r>(
@@ -76,10 +83,9 @@ pub(crate) trait SinkFormat {
     fn writer(&self, file: ResumableFile<Self::Framing>) -> io::Result<Self::Writer>;
 }
 
-/// A sink's file on the training thread: its position, which checkpoints save, and its worker.
-#[derive(Debug)]
-pub(crate) struct SinkFile<T> {
-    worker: LazyWorker<T>,
+/// A sink's file on the training thread: its path and its position, which checkpoints save.
+#[derive(Debug, Default)]
+pub(crate) struct SinkFile {
     /// The position of a checkpoint, until the file is opened.
     resumed: Option<SinkPosition>,
     /// The file of an earlier attempt of this run, which is removed when the file is opened.
@@ -87,13 +93,7 @@ pub(crate) struct SinkFile<T> {
     current: Option<(PathBuf, SinkPosition)>,
 }
 
-impl<T> Default for SinkFile<T> {
-    fn default() -> SinkFile<T> {
-        SinkFile { worker: LazyWorker::default(), resumed: None, stale: None, current: None }
-    }
-}
-
-impl<T> Serialize for SinkFile<T> {
+impl Serialize for SinkFile {
     /// Serializes the position for a checkpoint.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let current = self.current.as_ref().map(|(_, position)| position.clone());
@@ -103,18 +103,25 @@ impl<T> Serialize for SinkFile<T> {
     }
 }
 
-impl<'de, T> Deserialize<'de> for SinkFile<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<SinkFile<T>, D::Error> {
+impl<'de> Deserialize<'de> for SinkFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<SinkFile, D::Error> {
         Ok(SinkFile { resumed: Option::deserialize(deserializer)?, ..SinkFile::default() })
     }
 }
 
-impl<T: Send + 'static> SinkFile<T> {
-    /// At `setup`: resets the statistics of the last call.
-    pub(crate) fn begin_call(&mut self) {
-        self.worker.begin_call();
-    }
+/// The absolute path of a sink's file or directory; `None` if this call writes no files.
+pub(crate) fn resolve(run_cx: &RunContext<'_>, configured: &Path) -> HookResult<Option<PathBuf>> {
+    let path = output_path::resolve(run_cx.run, configured)?;
+    // A resumed run may have another working directory.
+    Ok(path.map(std::path::absolute).transpose()?)
+}
 
+/// The error message of a sink whose file cannot be written.
+pub(crate) fn cannot_write<F: SinkFormat>(path: &Path, error: &io::Error) -> String {
+    format!("cannot write {}: {error}; make room, or choose another `{}`", path.display(), F::OPTION)
+}
+
+impl SinkFile {
     /// At `on_train_start`. `own` is the path if only this run writes there; an existing file is then from an earlier
     /// attempt that was killed before its first checkpoint. `configured` is the path in the configuration.
     pub(crate) fn begin_training(
@@ -152,29 +159,22 @@ impl<T: Send + 'static> SinkFile<T> {
         Ok(resumed.or_else(current).filter(|path| path.parent() == Some(directory)))
     }
 
-    pub(crate) fn is_open(&self) -> bool {
-        self.worker.is_running()
+    /// The number of records that no other file of the run holds.
+    pub(crate) fn own_records(&self) -> u64 {
+        let current = || self.current.as_ref().map(|(_, position)| position);
+        self.resumed.as_ref().or_else(current).map_or(0, |position| position.others)
     }
 
-    /// Whether the file holds records that no other file of the run holds.
-    pub(crate) fn has_own_records(&self) -> bool {
-        self.current.as_ref().is_some_and(|(_, position)| position.others > 0)
-    }
-
-    /// Opens the file and starts its worker. `configured` is the path in the configuration; paths in checkpoints are
-    /// relative to it.
-    pub(crate) fn open<F: SinkFormat<Entry = T>>(
+    /// Opens the file at its end; in a resumed training at the position of the checkpoint. `configured` is the path in the
+    /// configuration; paths in checkpoints are relative to it.
+    pub(crate) fn open<F: SinkFormat>(
         &mut self,
         run_cx: &RunContext<'_>,
-        queue: QueueOptions,
         (configured, path): (&Path, PathBuf),
         format: &F,
-    ) -> HookResult {
+    ) -> HookResult<F::Writer> {
         let path = output_path::refuse_links(run_cx.run, path)?;
         let name = OutputRoot::of(run_cx.run, configured)?.name(&path)?;
-        let shown = path.display().to_string();
-        let cannot =
-            |error| format!("cannot write {shown}: {error}; make room, or choose another `{}`", F::OPTION);
         let resumed = self.resumed.clone().filter(|position| position.path == name);
         let same = self.current.clone().filter(|(current, _)| *current == path && resumed.is_none());
         let opened = || -> io::Result<_> {
@@ -200,18 +200,14 @@ impl<T: Send + 'static> SinkFile<T> {
             };
             Ok((position, format.writer(open_at_end::<F>(&real, own)?)?))
         };
-        let (position, writer) = opened().map_err(cannot)?;
-        self.worker.get_or_start(&run_cx.hook_name(), queue, || writer)?;
+        let (position, writer) = opened().map_err(|error| cannot_write::<F>(&path, &error))?;
         (self.current, self.resumed, self.stale) = (Some((path, position)), None, None);
-        Ok(())
+        Ok(writer)
     }
 
-    /// Sends an entry that becomes a record of this time, if the file is open. `line` is the time of its line of
-    /// `metrics.jsonl`.
-    pub(crate) fn send(&mut self, entry: T, time: f64, line: Option<f64>) -> HookResult {
-        let Some((_, position)) = self.current.as_mut().filter(|_| self.worker.is_running()) else {
-            return Ok(());
-        };
+    /// Counts a record of this time, which is sent to the open file. `line` is the time of its line of `metrics.jsonl`.
+    pub(crate) fn count_sent(&mut self, time: f64, line: Option<f64>) {
+        let Some((_, position)) = &mut self.current else { return };
         match line {
             Some(line) => {
                 position.first = if position.lines == 0 { line } else { position.first };
@@ -220,30 +216,29 @@ impl<T: Send + 'static> SinkFile<T> {
             None => position.others += 1,
         }
         position.time = time;
-        self.worker.send(entry)
-    }
-
-    pub(crate) fn finish(&mut self) -> HookResult {
-        self.worker.finish()
-    }
-
-    pub(crate) fn delivery_stats(&self) -> Option<DeliveryStats> {
-        self.worker.delivery_stats()
     }
 }
 
 /// Opens a file at the end of its last complete record, or creates it.
 fn open_at_end<F: SinkFormat>(path: &Path, own: bool) -> io::Result<ResumableFile<F::Framing>> {
-    ResumableFile::of(path, open(path, own, OpenOptions::new().read(true).append(true).create(true))?)
+    ResumableFile::of(path, open::<F>(path, own, OpenOptions::new().read(true).append(true).create(true))?)
 }
 
-fn open(path: &Path, own: bool, options: &mut OpenOptions) -> io::Result<File> {
-    if own { open_no_follow(path, options) } else { open_regular_with(options, path) }
+fn open<F: SinkFormat>(path: &Path, own: bool, options: &mut OpenOptions) -> io::Result<File> {
+    match own {
+        true => open_no_follow(path, options),
+        false if F::IS_DIRECT => options.open(path),
+        false => open_regular_with(options, path),
+    }
 }
 
 /// The keys and times of a file's complete records. A missing file has none.
 fn existing_records<F: SinkFormat>(path: &Path, own: bool, format: &F) -> io::Result<Vec<(u64, f64)>> {
-    match open(path, own, OpenOptions::new().read(true).write(true)) {
+    // A stream is not read, and opened only once: closing it would end its reader.
+    if F::IS_DIRECT && fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return Ok(Vec::new());
+    }
+    match open::<F>(path, own, OpenOptions::new().read(true).write(true)) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         // Opening truncates an incomplete record at the end.
         file => drop(ResumableFile::<F::Framing>::of(path, file?)?),
@@ -264,6 +259,9 @@ struct SentLines {
 impl SentLines {
     /// The last lines of the run's files, which end at the checkpoint.
     fn read<F: SinkFormat>(run: Option<&Path>, position: &SinkPosition) -> io::Result<SentLines> {
+        if F::IS_DIRECT {
+            return Ok(SentLines { keys: Ok(Vec::new()), skipped: 0, offset: 0.0 });
+        }
         let unknown = |why, skipped| SentLines { keys: Err(why), skipped, offset: 0.0 };
         let Some(source) = run.map(RunLines::open).transpose()?.flatten() else {
             return Ok(unknown("there is no metrics.jsonl to restore them from", 0));
@@ -289,6 +287,14 @@ impl SentLines {
     }
 }
 
+/// Whether another record is where a file without a worker has its last record before the checkpoint. Another run has then
+/// written to the file since, and all of it is kept.
+fn is_of_another_run(found: &[(u64, f64)], position: &SinkPosition) -> bool {
+    let records = position.before.saturating_add(position.others);
+    let last = usize::try_from(records).ok().and_then(|records| found.get(records.checked_sub(1)?));
+    position.others > 0 && last.is_some_and(|(_, time)| time.total_cmp(&position.time).is_ne())
+}
+
 /// Continues the file of a checkpoint: restores missing records, removes later ones, and reports both.
 fn continue_file<F: SinkFormat>(
     run_cx: &RunContext<'_>,
@@ -308,6 +314,9 @@ fn continue_file<F: SinkFormat>(
     if found.is_empty() && sent.keys.is_err() && sent.skipped == 0 {
         // A run that starts from the checkpoint of another run has neither lines nor a file.
         return Ok(SinkPosition::new(position.path, 0));
+    }
+    if F::IS_DIRECT && is_of_another_run(&found, &position) {
+        return Ok(SinkPosition::new(position.path, found.len() as u64));
     }
     let known = sent.keys.as_deref().unwrap_or_default();
     let expected = match &sent.keys {
