@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tenterhook_core::{Event, Failure};
+use tenterhook_core::{Event, Failure, Origin};
 
 use crate::journal::RunNotice;
 use crate::loops::Loop;
@@ -40,7 +40,7 @@ impl<M: Module> Loop<M> {
             self.accounts = Accounts { began: self.shared.clock.elapsed(), before, ..Accounts::default() };
         } else if self.hooks.has_budgets() && !self.shared.run.rehearsal {
             let text = "hooks have budgets, but `account_hooks` is off, so their time is not measured";
-            self.note(RunNotice::Said { hook: "trainer".into(), text: text.into() });
+            self.note(RunNotice::Said { hook: Origin::TRAINER.into(), text: text.into() });
         }
     }
 

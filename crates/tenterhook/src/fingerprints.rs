@@ -4,7 +4,7 @@
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use tenterhook_core::Failure;
+use tenterhook_core::{Failure, Origin};
 
 use crate::call::Call;
 use crate::config::change_error;
@@ -67,7 +67,7 @@ impl<M: Module> Call<'_, M> {
         }
         self.run.enter(Callee::Data, "fingerprint");
         let text = "computing fingerprints of data and program; those of large files are cached";
-        let notice = RunNotice::Said { hook: "trainer".into(), text: text.into() };
+        let notice = RunNotice::Said { hook: Origin::TRAINER.into(), text: text.into() };
         let collected = notify_if_slow(&self.run.journal.notices.readers, &notice, || {
             let mut found = Identity::of_this_process();
             for loader in loaders {

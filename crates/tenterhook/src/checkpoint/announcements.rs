@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{BoxError, Failure, Progress};
+use tenterhook_core::{BoxError, Failure, Origin, Progress};
 
 use super::contents::Contents;
 use super::post_save::Removals;
@@ -77,7 +77,7 @@ impl<M: Module> Loop<M> {
     /// Emits notices of the trainer.
     pub(super) fn note_texts(&mut self, texts: Vec<String>) {
         for text in texts {
-            self.note(RunNotice::Said { hook: "trainer".into(), text });
+            self.note(RunNotice::Said { hook: Origin::TRAINER.into(), text });
         }
     }
 

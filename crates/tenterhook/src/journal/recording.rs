@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tenterhook_core::{BoxError, Event, Failure, Histogram, Outcome, Phase, Progress, Stage, Status};
+use tenterhook_core::{BoxError, Event, Failure, Histogram, Origin, Outcome, Phase, Progress, Stage, Status};
 
 use tenterhook_files::FilePosition;
 
@@ -197,7 +197,7 @@ impl<M: Module> Loop<M> {
             if self.limits.trace_updates && self.state.stage == Stage::Fit {
                 let text =
                     "`trace_updates` is on, but without a run directory there is nowhere to write them";
-                self.note(RunNotice::Said { hook: "trainer".into(), text: text.into() });
+                self.note(RunNotice::Said { hook: Origin::TRAINER.into(), text: text.into() });
             }
             return Ok(());
         };

@@ -1,6 +1,6 @@
 //! Admission: checks that a checkpoint may be restored, before any hook is called.
 
-use tenterhook_core::{BoxError, Failure, Stage};
+use tenterhook_core::{BoxError, Failure, Origin, Stage};
 
 use super::restore::in_state_of;
 use crate::call::Call;
@@ -40,7 +40,7 @@ impl<M: Module> Call<'_, M> {
     /// Reports what changed since the checkpoint. Called when the resume is accepted.
     pub(crate) fn report_changes(&mut self) {
         for text in std::mem::take(&mut self.resume.changes) {
-            self.run.note(RunNotice::Said { hook: "trainer".into(), text });
+            self.run.note(RunNotice::Said { hook: Origin::TRAINER.into(), text });
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{Event, Phase, Progress};
+use tenterhook_core::{Event, Origin, Phase, Progress};
 
 use crate::checkpoint::PendingSave;
 use crate::loops::{BatchPlace, Loop, Window};
@@ -109,7 +109,7 @@ impl<M: Module> Loop<M> {
         (self.state.batch, self.state.train_batch) = (saved.batch, saved.batch);
         self.state.window = saved.window;
         // The trainer checks its own reasons to stop again.
-        self.flow.stop = saved.stop.filter(|(by, _)| by != "trainer");
+        self.flow.stop = saved.stop.filter(|(by, _)| by != Origin::TRAINER);
         (self.flow.end_epoch, self.flow.validate) = (saved.end_epoch, saved.validate);
         self.checkpointer.pending = saved.requested;
         (self.state.train_began, self.state.last_validation) = (saved.train_began, saved.last_validation);
