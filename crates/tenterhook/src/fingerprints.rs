@@ -1,6 +1,7 @@
 //! Fingerprints program and data when a run starts, and compares them with those of the checkpoint it resumes
 //! from.
 
+use std::panic::resume_unwind;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
@@ -68,7 +69,7 @@ impl<M: Module> Call<'_, M> {
         self.run.enter(Callee::Data, "fingerprint");
         let text = "computing fingerprints of data and program; those of large files are cached";
         let notice = RunNotice::Said { hook: Origin::TRAINER.into(), text: text.into() };
-        let collected = notify_if_slow(&self.run.journal.notices.readers, &notice, || {
+        let (collected, shown) = notify_if_slow(&self.run.journal.notices.readers, &notice, || {
             let mut found = Identity::of_this_process();
             for loader in loaders {
                 if let Some(fingerprint) = loader.fingerprint()? {
@@ -77,6 +78,9 @@ impl<M: Module> Call<'_, M> {
             }
             Ok(found)
         });
+        if shown {
+            self.run.note_shown(notice);
+        }
         let found = self.run.checked(collected)?;
         let data = std::mem::take(&mut self.run.journal.identity.data);
         self.run.journal.identity = found;
@@ -85,17 +89,19 @@ impl<M: Module> Call<'_, M> {
     }
 }
 
-/// Runs `work`, and sends a notice if it takes long.
-fn notify_if_slow<T>(readers: &Readers, notice: &RunNotice, work: impl FnOnce() -> T) -> T {
+/// Runs `work`, and shows a notice if it takes long. Returns whether it was shown.
+fn notify_if_slow<T>(readers: &Readers, notice: &RunNotice, work: impl FnOnce() -> T) -> (T, bool) {
     let (done, waits) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
-        scope.spawn(move || {
-            if waits.recv_timeout(NOTICE_AFTER) == Err(RecvTimeoutError::Timeout) {
+        let notifier = scope.spawn(move || {
+            let is_slow = waits.recv_timeout(NOTICE_AFTER) == Err(RecvTimeoutError::Timeout);
+            if is_slow {
                 readers.tell(notice);
             }
+            is_slow
         });
         let result = work();
         drop(done);
-        result
+        (result, notifier.join().unwrap_or_else(|panic| resume_unwind(panic)))
     })
 }

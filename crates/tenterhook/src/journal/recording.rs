@@ -102,14 +102,28 @@ impl<M: Module> Loop<M> {
 
     /// Passes a notice to the recorder, to the readers and, with the next event, to hooks.
     pub(crate) fn note(&mut self, mut notice: RunNotice) {
-        let told = self.journal.notices.is_shown(&mut notice);
-        if self.hooks.wants(Event::Notice) && !self.journal.held && !self.ending.closing {
-            self.journal.pending.push(PendingNotice::new(&notice, told));
-        }
+        let shown = self.journal.notices.is_shown(&mut notice);
+        self.pass_on(notice, shown, shown);
+    }
+
+    /// Passes a notice on that another thread has shown to the readers.
+    pub(crate) fn note_shown(&mut self, notice: RunNotice) {
+        self.pass_on(notice, true, false);
+    }
+
+    fn pass_on(&mut self, notice: RunNotice, shown: bool, tell: bool) {
+        self.queue_for_hooks(&notice, shown);
         if self.journal.recording.is_some() {
             self.record_event(JournalEvent::from(&notice));
         }
-        self.journal.notices.push(notice, told);
+        self.journal.notices.push(notice, tell);
+    }
+
+    /// Hooks receive the notice with the next event.
+    fn queue_for_hooks(&mut self, notice: &RunNotice, shown: bool) {
+        if self.hooks.wants(Event::Notice) && !self.journal.held && !self.ending.closing {
+            self.journal.pending.push(PendingNotice::new(notice, shown));
+        }
     }
 
     /// Records a failure that ends the run, or that follows it. It is no notice, because the call returns it.
@@ -131,8 +145,12 @@ impl<M: Module> Loop<M> {
     /// After waiting for a loader: reports the end of a stall. Called once per batch, so it must be cheap.
     #[inline]
     pub(crate) fn after_wait(&mut self) {
-        if let Some(notice) = self.loaders.watch.end_of_stall() {
-            self.note(notice);
+        if let Some((warnings, end)) = self.loaders.watch.end_of_stall() {
+            // The watch has recorded and shown them; hooks can only be called from this thread.
+            for warning in &warnings {
+                self.queue_for_hooks(warning, true);
+            }
+            self.note(end);
         }
     }
 
@@ -154,7 +172,9 @@ impl<M: Module> Loop<M> {
         let written = write(&mut **recording.recorder());
         if let Some(error) = written.err().filter(|_| recording.first_error.is_none()) {
             recording.first_error = Some(error.to_string());
-            self.journal.notices.push(RunNotice::WriteFailed(error), true);
+            let notice = RunNotice::WriteFailed(error);
+            self.queue_for_hooks(&notice, true);
+            self.journal.notices.push(notice, true);
         }
     }
 
