@@ -74,7 +74,8 @@ impl<M: Module> Loop<M> {
 
     /// Delivery statistics of the worker threads of hooks.
     pub(crate) fn sinks(&self) -> Vec<SentByHook> {
-        self.hooks.delivery_stats().iter().map(|(hook, sent)| SentByHook::new(hook.clone(), *sent)).collect()
+        let sinks = self.hooks.delivery_stats().iter().cloned();
+        sinks.map(|(hook, stats)| SentByHook { hook, stats }).collect()
     }
 
     /// The costs of hooks so far; empty without accounting.

@@ -1,5 +1,6 @@
 //! Table of the items that hooks sent to files, programs and servers.
 
+use tenterhook::DeliveryStats;
 use tenterhook::run::SentByHook;
 
 use super::costs::count;
@@ -9,7 +10,8 @@ pub(super) const TITLE: &str = "sent by hooks";
 
 /// The table; empty if no hook sent anything.
 pub(super) fn lines(sinks: &[SentByHook]) -> Vec<String> {
-    let mut rows: Vec<_> = sinks.iter().filter(|of| of.sent > 0 || of.failed > 0).map(row).collect();
+    let mut rows: Vec<_> =
+        sinks.iter().filter(|of| of.stats.sent > 0 || of.stats.failed > 0).map(row).collect();
     if rows.is_empty() {
         return Vec::new();
     }
@@ -21,8 +23,9 @@ pub(super) fn lines(sinks: &[SentByHook]) -> Vec<String> {
 }
 
 fn row(of: &SentByHook) -> Vec<String> {
-    let counts = [of.sent, of.delivered, of.failed, of.dropped, of.lost].map(count);
-    let times = [of.waited_s, of.flushed_s].map(short_duration);
+    let DeliveryStats { sent, delivered, failed, dropped, lost, waited, flushed } = of.stats;
+    let counts = [sent, delivered, failed, dropped, lost].map(count);
+    let times = [waited, flushed].map(|time| short_duration(time.as_secs_f64()));
     [one_line(&of.hook)].into_iter().chain(counts).chain(times).collect()
 }
 

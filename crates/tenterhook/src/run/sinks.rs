@@ -10,46 +10,19 @@ use tenterhook_core::DeliveryStats;
 pub struct SentByHook {
     /// The hook's name.
     pub hook: String,
-    /// The number of items that the hook sent.
-    pub sent: u64,
-    /// The number that arrived.
-    pub delivered: u64,
-    /// The number that failed.
-    pub failed: u64,
-    /// The number dropped for newer items because the queue was full.
-    pub dropped: u64,
-    /// The number still queued when the time limit at the end of the run was over.
-    pub lost: u64,
-    /// The time that training waited for room in the queue, in seconds.
-    pub waited_s: f64,
-    /// The time that the end of the run waited for the queue, in seconds.
-    pub flushed_s: f64,
+    /// The deliveries.
+    #[serde(flatten)]
+    pub stats: DeliveryStats,
 }
 
 impl SentByHook {
-    pub(crate) fn new(hook: String, of: DeliveryStats) -> SentByHook {
-        let DeliveryStats { sent, delivered, failed, dropped, lost, waited, flushed } = of;
-        let (waited_s, flushed_s) = (waited.as_secs_f64(), flushed.as_secs_f64());
-        SentByHook { hook, sent, delivered, failed, dropped, lost, waited_s, flushed_s }
-    }
-
     /// Adds the deliveries of a later call.
     pub fn add_all(all: &mut Vec<SentByHook>, later: &[SentByHook]) {
         for of in later {
             match all.iter_mut().find(|known| known.hook == of.hook) {
-                Some(known) => known.add(of),
+                Some(known) => known.stats += of.stats,
                 None => all.push(of.clone()),
             }
         }
-    }
-
-    fn add(&mut self, of: &SentByHook) {
-        self.sent += of.sent;
-        self.delivered += of.delivered;
-        self.failed += of.failed;
-        self.dropped += of.dropped;
-        self.lost += of.lost;
-        self.waited_s += of.waited_s;
-        self.flushed_s += of.flushed_s;
     }
 }
