@@ -174,12 +174,12 @@ fn the_notice_of_slow_fingerprints_reaches_all_readers_once() {
         }
     });
     let hear = heard.clone();
-    let hears = move |cx: &Notice<'_>| {
+    let listen = move |cx: &Notice<'_>| {
         if is_of_trainer(cx.text) {
             hear.push(cx.text.to_owned());
         }
     };
-    trainer.add_hook(closure::on_notice("hears", hears)).unwrap();
+    trainer.add_hook(closure::on_notice("hears", listen)).unwrap();
     let samples = SlowToFingerprint(Arc::new(Mutex::new(gate)));
     let batches = Batches::new("slow", samples, |_| Ok(ToyBatch::of(vec![([0.1, 0.2], 0.3)])));
     trainer.fit(&mut Toy::default(), &mut DataLoaders::new().train(batches.size(1))).unwrap();
