@@ -17,6 +17,7 @@ use crate::module::Module;
 /// the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ResumePoint {
     /// `on_train_start`, which a resumed run delivers again.
     TrainStart,

@@ -33,6 +33,7 @@ impl std::fmt::Debug for UserKey {
 
 /// The key that signs the configuration of a run.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub enum Signer {
     /// The key of [`UserKey::of_user`], loaded when a training with a configuration begins, and not for a dry run or an
     /// evaluation.
