@@ -42,7 +42,7 @@ impl CommandError {
     pub(crate) fn from_run(error: RunError) -> CommandError {
         let (failure, later, report) = match error {
             RunError::Failed { failure, later, report } => (failure, later, report),
-            error @ RunError::Settings(_) => return CommandError::new(message_of(error)),
+            error => return CommandError::new(message_of(error)),
         };
         let mut error = CommandError::new(&failure).code(FAILED);
         error.notes.extend(failure.trace.map(|trace| trace.to_string().trim_end().to_owned()));
@@ -98,6 +98,7 @@ pub(crate) fn message_of(error: RunError) -> String {
     match error {
         RunError::Failed { failure, .. } => failure.error.to_string(),
         RunError::Settings(problems) => problems.join("\n"),
+        other => other.to_string(),
     }
 }
 

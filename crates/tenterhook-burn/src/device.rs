@@ -4,6 +4,7 @@ use burn::tensor::Device;
 
 /// A device that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DeviceError {
     /// The name is unknown.
     #[error(

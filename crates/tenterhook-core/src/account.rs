@@ -7,25 +7,33 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::roster::HookKind;
 
 /// All deliveries of an event, and all calls behind a gate, are timed up to this number.
 pub(crate) const ALL_TIMED: u32 = 1000;
 
 /// The cost of a hook, in total or at one event.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Cost {
     /// The number of calls. An event that a gate withheld does not count as a call.
     pub calls: u64,
     /// The total time; an estimate if not every call was timed.
+    #[serde(rename = "total_s", with = "crate::seconds")]
     pub total: Duration,
     /// The median time of a call, within an eighth.
+    #[serde(rename = "p50_s", with = "crate::seconds")]
     pub p50: Duration,
     /// The 99th percentile of the time of a call, within an eighth.
+    #[serde(rename = "p99_s", with = "crate::seconds")]
     pub p99: Duration,
     /// The longest timed call.
+    #[serde(rename = "longest_s", with = "crate::seconds")]
     pub longest: Duration,
     /// The part of the total within training steps.
+    #[serde(rename = "in_steps_s", with = "crate::seconds")]
     pub in_steps: Duration,
     /// Not every call was timed, so the times are estimates.
     pub estimated: bool,
@@ -51,7 +59,8 @@ pub struct HookCost {
 }
 
 /// The number of values that were read from the engine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ReadCounts {
     /// Losses, norms and other single numbers.
     pub scalars: u64,
@@ -60,7 +69,7 @@ pub struct ReadCounts {
 }
 
 /// The share of the time of training steps that a hook may take.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Budget {
     /// From 0 to 1.
     pub share: f64,
@@ -69,7 +78,7 @@ pub struct Budget {
 }
 
 /// The action for a hook that exceeds its budget.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum OverBudget {

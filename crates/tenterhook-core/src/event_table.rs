@@ -176,7 +176,8 @@ macro_rules! event_table {
             watch on_log Log Train [hooks];
             /// A hook was disabled: it failed too often, exceeded its budget, or another hook requested it.
             watch on_hook_disabled HookDisabled Train [hooks];
-            /// A notice for people, or a journal entry about a decision or a contained failure.
+            /// A notice for people, or a journal entry about a decision or a contained failure. A notice that is
+            /// shown while no hook can be called, such as a stall warning, is delivered with the next event.
             watch on_notice Notice Train [hooks];
             /// The run has failed. Teardown follows.
             steer on_exception Exception Train [hooks module data strategy];

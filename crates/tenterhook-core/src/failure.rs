@@ -70,14 +70,21 @@ pub enum Origin {
     Trainer,
 }
 
+impl Origin {
+    /// The name of the module where reports and checkpoints name hooks. No hook can have it.
+    pub const MODULE: &str = "module";
+    /// The name of the trainer where reports and checkpoints name hooks. No hook can have it.
+    pub const TRAINER: &str = "trainer";
+}
+
 impl std::fmt::Display for Origin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Origin::Hook(name) => write!(f, "hook `{name}`"),
-            Origin::Module => f.write_str("module"),
+            Origin::Module => f.write_str(Origin::MODULE),
             Origin::Data => f.write_str("data"),
             Origin::Strategy => f.write_str("strategy"),
-            Origin::Trainer => f.write_str("trainer"),
+            Origin::Trainer => f.write_str(Origin::TRAINER),
         }
     }
 }

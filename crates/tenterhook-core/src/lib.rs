@@ -58,6 +58,7 @@ pub mod readable;
 pub mod roster;
 pub mod run_context;
 pub mod runner;
+mod seconds;
 pub mod spec;
 pub mod state;
 pub mod tensor;

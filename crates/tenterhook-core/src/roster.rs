@@ -13,6 +13,7 @@ use crate::spec::Ranks;
 /// The kind of a hook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum HookKind {
     /// Watches events.
     #[default]
@@ -67,6 +68,7 @@ pub struct HookInfo {
 /// A change of the list of hooks that was requested or made, with the hook's name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum RosterRequest {
     /// Enable the hook: it receives events again.
     Enable(String),

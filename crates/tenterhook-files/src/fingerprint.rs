@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::durable::write_shared;
 use crate::read::{open_regular, read_bounded_text};
 
 /// Files up to this length are hashed completely. Larger files are [sampled].
@@ -139,9 +140,7 @@ fn file_status(path: &Path, found: &Metadata) -> (String, String) {
 fn write_entry(path: &Path, entry: &Entry) -> io::Result<()> {
     let directory = path.parent().ok_or(ErrorKind::InvalidInput)?;
     fs::create_dir_all(directory)?;
-    let unfinished = path.with_extension(format!("{}.unfinished", std::process::id()));
-    fs::write(&unfinished, serde_json::to_vec(entry)?)?;
-    fs::rename(&unfinished, path)
+    write_shared(path, |file| Ok(serde_json::to_writer(file, entry)?))
 }
 
 /// The cache directory of this user.

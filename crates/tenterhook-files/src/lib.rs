@@ -20,7 +20,10 @@ mod rel_path;
 mod resumable;
 mod retry;
 
-pub use durable::{create_directories, remove_unfinished, sync_parent, write_atomically, write_durably};
+pub use durable::{
+    create_directories, create_private, remove_unfinished, sync_parent, write_atomically, write_durably,
+    write_shared,
+};
 pub use error::{FileError, cannot};
 pub use fingerprint::Fingerprint;
 pub use read::{

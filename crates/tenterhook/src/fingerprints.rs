@@ -1,10 +1,11 @@
 //! Fingerprints program and data when a run starts, and compares them with those of the checkpoint it resumes
 //! from.
 
+use std::panic::resume_unwind;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use tenterhook_core::Failure;
+use tenterhook_core::{Failure, Origin};
 
 use crate::call::Call;
 use crate::config::change_error;
@@ -64,8 +65,8 @@ impl<M: Module> Call<'_, M> {
         }
         self.run.enter(Callee::Data, "fingerprint");
         let text = "computing fingerprints of data and program; those of large files are cached";
-        let notice = RunNotice::Said { hook: "trainer".into(), text: text.into() };
-        let collected = notify_if_slow(&self.run.journal.notices.readers, &notice, || {
+        let notice = RunNotice::Said { hook: Origin::TRAINER.into(), text: text.into() };
+        let (collected, shown) = notify_if_slow(&self.run.journal.notices.readers, &notice, || {
             let mut found = Identity::current();
             for loader in loaders {
                 if let Some(fingerprint) = loader.fingerprint()? {
@@ -74,6 +75,10 @@ impl<M: Module> Call<'_, M> {
             }
             Ok(found)
         });
+        if shown {
+            let run = &mut self.run;
+            run.journal.note_told(notice, true, &run.hooks, &run.shared, &run.state.progress);
+        }
         let found = self.run.checked(collected)?;
         let data = std::mem::take(&mut self.run.journal.identity.data);
         self.run.journal.identity = found;
@@ -82,17 +87,19 @@ impl<M: Module> Call<'_, M> {
     }
 }
 
-/// Runs `work`, and sends a notice if it takes long.
-fn notify_if_slow<T>(readers: &Readers, notice: &RunNotice, work: impl FnOnce() -> T) -> T {
+/// Runs `work`, and shows a notice if it takes long. Returns whether it was shown.
+fn notify_if_slow<T>(readers: &Readers, notice: &RunNotice, work: impl FnOnce() -> T) -> (T, bool) {
     let (done, waits) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
-        scope.spawn(move || {
-            if waits.recv_timeout(NOTICE_AFTER) == Err(RecvTimeoutError::Timeout) {
+        let notifier = scope.spawn(move || {
+            let is_slow = waits.recv_timeout(NOTICE_AFTER) == Err(RecvTimeoutError::Timeout);
+            if is_slow {
                 readers.tell(notice);
             }
+            is_slow
         });
         let result = work();
         drop(done);
-        result
+        (result, notifier.join().unwrap_or_else(|panic| resume_unwind(panic)))
     })
 }

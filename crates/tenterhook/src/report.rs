@@ -34,6 +34,7 @@ pub struct Report {
 
 /// The error of a call.
 #[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum RunError {
     /// The settings are invalid.
     #[error("the settings of the trainer are invalid:\n{}", .0.join("\n"))]

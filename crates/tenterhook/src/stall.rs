@@ -32,11 +32,12 @@ pub(crate) struct WaitState {
     over: AtomicBool,
 }
 
-/// The stalled loader, and the start of the stall.
-#[derive(Clone, Debug)]
+/// The stalled loader, the start of the stall, and the notices of it so far.
+#[derive(Debug)]
 struct Stalled {
     loader: String,
     since: Instant,
+    warnings: Vec<RunNotice>,
 }
 
 /// A guard: the loop waits for a loader until it is dropped.
@@ -111,17 +112,17 @@ impl StallWatch {
         self.thread = watching.spawn(move || watch(&wait, span, &reporter)).ok();
     }
 
-    /// After waiting: the notice of the end of a reported stall.
+    /// After waiting: the notices of a reported stall, and the notice of its end.
     #[inline]
-    pub(crate) fn end_of_stall(&self) -> Option<RunNotice> {
+    pub(crate) fn end_of_stall(&self) -> Option<(Vec<RunNotice>, RunNotice)> {
         if self.wait.reported.load(Ordering::Relaxed) { self.take_stall() } else { None }
     }
 
     #[cold]
-    fn take_stall(&self) -> Option<RunNotice> {
+    fn take_stall(&self) -> Option<(Vec<RunNotice>, RunNotice)> {
         self.wait.reported.store(false, Ordering::Relaxed);
-        let Stalled { loader, since } = locked(&self.wait.stalled).take()?;
-        Some(RunNotice::Stalled { loader, waited: since.elapsed(), over: true })
+        let Stalled { loader, since, warnings } = locked(&self.wait.stalled).take()?;
+        Some((warnings, RunNotice::Stalled { loader, waited: since.elapsed(), over: true }))
     }
 }
 
@@ -176,9 +177,14 @@ fn watch(state: &WaitState, span: Duration, reporter: &Reporter) {
         if !changes.is_multiple_of(2) && waited >= due {
             due = due.saturating_mul(2);
             let loader = state.loader_name();
-            *locked(&state.stalled) = Some(Stalled { loader: loader.clone(), since });
+            let warning = || RunNotice::Stalled { loader: loader.clone(), waited, over: false };
+            let mut stalled = locked(&state.stalled);
+            let mut warnings = stalled.take().map_or_else(Vec::new, |stalled| stalled.warnings);
+            warnings.push(warning());
+            *stalled = Some(Stalled { loader: loader.clone(), since, warnings });
+            drop(stalled);
             state.reported.store(true, Ordering::Relaxed);
-            reporter.tell(state, &RunNotice::Stalled { loader, waited, over: false });
+            reporter.tell(state, &warning());
         }
     }
 }

@@ -91,6 +91,7 @@ pub struct TensorMap(BTreeMap<String, TensorBytes>);
 
 /// An error of tensors or of a tensor file.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TensorError {
     /// The file cannot be read or written.
     #[error(transparent)]

@@ -1,7 +1,9 @@
 //! Table of hook costs.
 
-use tenterhook::run::{CostOfCalls, CostOfHook, EngineReads, HookCosts};
-use tenterhook::{Budget, OverBudget, Report, RunNotice};
+use std::cmp::Reverse;
+
+use tenterhook::run::{CostOfHook, HookCosts};
+use tenterhook::{Budget, Cost, OverBudget, ReadCounts, Report, RunNotice};
 
 use crate::format::{Side, duration, one_line, short_duration, table, truncated};
 
@@ -15,12 +17,12 @@ const MAX_LINE: usize = 98;
 /// The total cost: its share of step time, and the time outside of steps. Without training, its share of the call.
 pub(super) fn title(costs: &HookCosts) -> String {
     let share: f64 = costs.hooks.iter().map(|hook| hook.share).sum();
-    let total: f64 = costs.hooks.iter().map(|hook| hook.calls.total_s).sum();
+    let total: f64 = costs.hooks.iter().map(|hook| hook.calls.total.as_secs_f64()).sum();
     let outside = match total - share * costs.seconds {
         outside @ 1e-6.. => format!(", plus {} outside of steps", short_duration(outside)),
         _ => String::new(),
     };
-    let trained = share == 0.0 || costs.hooks.iter().any(|hook| hook.calls.in_steps_s > 0.0);
+    let trained = share == 0.0 || costs.hooks.iter().any(|hook| !hook.calls.in_steps.is_zero());
     let time = if trained { " of step time" } else { "" };
     format!("hook costs: {} of {}{time}{outside}", percent(share), duration(costs.seconds))
 }
@@ -39,14 +41,14 @@ pub(super) fn summary(report: &Report, by_event: bool) -> Vec<String> {
 /// The table, most expensive hook first, optionally with a row per event. Empty if no hook was called.
 pub(super) fn lines(costs: &HookCosts, by_event: bool) -> Vec<String> {
     let mut hooks: Vec<_> = costs.hooks.iter().filter(|hook| has_cost(hook)).collect();
-    hooks.sort_by(|a, b| b.calls.total_s.total_cmp(&a.calls.total_s));
+    hooks.sort_by_key(|hook| Reverse(hook.calls.total));
     let has_row = |hook: &&CostOfHook| by_event || has_row(hook, costs.seconds);
     let (shown, others): (Vec<_>, Vec<_>) = hooks.into_iter().partition(has_row);
     let mut rows = Vec::new();
     for hook in &shown {
         rows.push(row(&truncated(&one_line(&hook.hook), MAX_NAME), hook.calls, hook.share));
         if let Some(row) = rows.last_mut() {
-            let EngineReads { scalars, tensors, .. } = hook.read;
+            let ReadCounts { scalars, tensors } = hook.read;
             row.extend([hook.failures.into(), scalars, tensors].map(count));
         }
         for event in hook.by_event.iter().filter(|_| by_event) {
@@ -78,18 +80,21 @@ pub(super) fn lines(costs: &HookCosts, by_event: bool) -> Vec<String> {
 
 /// Whether a hook cost anything. A hook that was never called may have a `when` condition that was evaluated.
 fn has_cost(hook: &CostOfHook) -> bool {
-    let CostOfCalls { calls, total_s, .. } = hook.calls;
-    calls > 0 || total_s > 0.0 || hook.failures > 0 || hook.read != EngineReads::default()
+    let Cost { calls, total, .. } = hook.calls;
+    calls > 0 || !total.is_zero() || hook.failures > 0 || hook.read != ReadCounts::default()
 }
 
 fn has_row(hook: &CostOfHook, step_seconds: f64) -> bool {
-    hook.calls.total_s >= MIN_SHARE * step_seconds || hook.failures > 0 || hook.read != EngineReads::default()
+    hook.calls.total.as_secs_f64() >= MIN_SHARE * step_seconds
+        || hook.failures > 0
+        || hook.read != ReadCounts::default()
 }
 
-fn row(name: &str, calls: CostOfCalls, share: f64) -> Vec<String> {
+fn row(name: &str, calls: Cost, share: f64) -> Vec<String> {
     let estimated = if calls.estimated { "~" } else { "" };
-    let [p50, p99] = [calls.p50_s, calls.p99_s].map(short_duration);
-    let total = format!("{estimated}{}", short_duration(calls.total_s));
+    let [total, p50, p99] =
+        [calls.total, calls.p50, calls.p99].map(|time| short_duration(time.as_secs_f64()));
+    let total = format!("{estimated}{total}");
     vec![name.to_owned(), calls.calls.to_string(), total, p50, p99, percent(share)]
 }
 
@@ -136,8 +141,8 @@ mod tests {
     fn the_most_expensive_hook_comes_first_and_cheap_ones_are_only_named() {
         assert_eq!(title(&costs()), "hook costs: 37.50 % of 20 s of step time, plus 6.00 s outside of steps");
         let mut untrained = costs();
-        untrained.hooks.retain(|hook| hook.calls.in_steps_s == 0.0);
-        untrained.hooks.iter_mut().for_each(|hook| hook.share = hook.calls.total_s / 20.0);
+        untrained.hooks.retain(|hook| hook.calls.in_steps.is_zero());
+        untrained.hooks.iter_mut().for_each(|hook| hook.share = hook.calls.total.as_secs_f64() / 20.0);
         assert_eq!(title(&untrained), "hook costs: 60.00 % of 20 s");
         assert_eq!(
             lines(&costs(), false),
@@ -182,7 +187,8 @@ mod tests {
         for hook in &mut costs.hooks {
             hook.hook = hook.hook.repeat(40);
             (hook.share, hook.read.scalars, hook.read.tensors) = (0.2, 100_000, 10_000);
-            (hook.calls.calls, hook.calls.total_s, hook.calls.estimated) = (100_000, 1.234, true);
+            (hook.calls.calls, hook.calls.total, hook.calls.estimated) =
+                (100_000, std::time::Duration::from_millis(1234), true);
         }
         let shown = lines(&costs, false);
         assert!(shown.iter().all(|line| line.chars().count() <= MAX_LINE), "{shown:#?}");

@@ -1,5 +1,6 @@
 //! Table of the items that hooks sent to files, programs and servers.
 
+use tenterhook::DeliveryStats;
 use tenterhook::run::SinkDeliveries;
 
 use super::costs::count;
@@ -9,7 +10,8 @@ pub(super) const TITLE: &str = "sent by hooks";
 
 /// The table; empty if no hook sent anything.
 pub(super) fn lines(sinks: &[SinkDeliveries]) -> Vec<String> {
-    let mut rows: Vec<_> = sinks.iter().filter(|sink| sink.sent > 0 || sink.failed > 0).map(row).collect();
+    let mut rows: Vec<_> =
+        sinks.iter().filter(|sink| sink.stats.sent > 0 || sink.stats.failed > 0).map(row).collect();
     if rows.is_empty() {
         return Vec::new();
     }
@@ -21,8 +23,9 @@ pub(super) fn lines(sinks: &[SinkDeliveries]) -> Vec<String> {
 }
 
 fn row(sink: &SinkDeliveries) -> Vec<String> {
-    let counts = [sink.sent, sink.delivered, sink.failed, sink.dropped, sink.lost].map(count);
-    let times = [sink.waited_s, sink.flushed_s].map(short_duration);
+    let DeliveryStats { sent, delivered, failed, dropped, lost, waited, flushed } = sink.stats;
+    let counts = [sent, delivered, failed, dropped, lost].map(count);
+    let times = [waited, flushed].map(|time| short_duration(time.as_secs_f64()));
     [one_line(&sink.hook)].into_iter().chain(counts).chain(times).collect()
 }
 

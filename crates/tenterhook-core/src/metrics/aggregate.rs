@@ -10,6 +10,7 @@ use crate::progress::Phase;
 /// How the values of an epoch are aggregated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Reduce {
     /// Mean, weighted by the batch size.
     #[default]

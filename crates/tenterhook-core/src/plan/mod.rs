@@ -16,6 +16,7 @@ pub use check::{
 /// The place of a hook in the order of hooks. Within a tier, hooks run in registration order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Tier {
     /// Hooks of the user come first, even if they are registered late.
     #[default]

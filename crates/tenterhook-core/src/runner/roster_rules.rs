@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::HookRunner;
 use crate::any_hook::AnyHook;
+use crate::failure::Origin;
 use crate::roster::{HookInfo, HookKind, RosterRequest};
 use crate::spec::HookSpec;
 
@@ -13,7 +14,7 @@ use crate::spec::HookSpec;
 pub enum RosterError {
     /// There is a hook of this name already.
     Duplicate(String),
-    /// The name is reserved for the update hook that changes nothing.
+    /// The name is reserved for the module, the trainer or the update hook that changes nothing.
     Reserved(String),
     /// There is no hook of this name.
     Unknown {
@@ -65,9 +66,12 @@ impl RosterError {
     pub fn what(&self) -> String {
         match self {
             RosterError::Duplicate(name) => format!("there is a hook named `{name}` already"),
-            RosterError::Reserved(name) => {
-                format!("`{name}` is the name of the update hook that changes nothing")
-            }
+            RosterError::Reserved(name) => match name.as_str() {
+                Origin::MODULE | Origin::TRAINER => {
+                    format!("`{name}` is the name of the {name} itself in reports and checkpoints")
+                }
+                _ => format!("`{name}` is the name of the update hook that changes nothing"),
+            },
             RosterError::Unknown { name, .. } => format!("there is no hook named `{name}`"),
             RosterError::Nameless => "a hook must have a name".to_owned(),
             RosterError::NotOnAllRanks(name) => {

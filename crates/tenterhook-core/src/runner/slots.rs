@@ -5,7 +5,7 @@ use super::slot::{Presence, Slot, Teardown};
 use super::{HookRunner, RosterError};
 use crate::account::Budget;
 use crate::any_hook::AnyHook;
-use crate::failure::Policy;
+use crate::failure::{Origin, Policy};
 use crate::hook::Hook;
 use crate::plan::{Plan, Tier};
 use crate::roster::{HookInfo, RosterRequest};
@@ -48,7 +48,12 @@ impl HookRunner {
         }
         let status = HookStatus::new(!how.disabled, how.budget);
         let slot = Slot { status, hook, spec, presence: Presence::Registered, teardown: Teardown::Open };
-        if (slot.spec.changes_gradients || !slot.is_update()) && slot.spec.name == Identity.spec().name {
+        let is_identity = slot.is_update() && !slot.spec.changes_gradients;
+        let is_reserved = match slot.spec.name.as_str() {
+            Origin::MODULE | Origin::TRAINER => true,
+            name => name == Identity.spec().name && !is_identity,
+        };
+        if is_reserved {
             return Err(RosterError::Reserved(slot.spec.name));
         }
         self.absent.removed.remove(&slot.spec.name);

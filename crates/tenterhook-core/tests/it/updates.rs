@@ -349,6 +349,23 @@ fn identity_can_be_registered_and_is_never_called() {
 }
 
 #[test]
+fn no_hook_can_be_named_like_the_module_or_the_trainer() {
+    for name in ["module", "trainer"] {
+        let mut bench = Bench::new();
+        let error = bench.runner.add(bench.actor(name)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "`{name}` is the name of the {name} itself in reports and checkpoints; give the hook another name"
+            )
+        );
+        let how = Registration { name: Some(name.into()), ..Registration::default() };
+        assert_eq!(bench.runner.register(Identity, how), Err(RosterError::Reserved(name.into())));
+        bench.runner.add(bench.actor("data")).unwrap();
+    }
+}
+
+#[test]
 fn an_update_hook_is_enabled_and_disabled_like_any_other() {
     let mut bench = bench(&[("double", Policy::ABORT, double)]);
     let listed = |bench: &Bench| bench.runner.list().into_iter().map(|hook| hook.name).collect::<Vec<_>>();

@@ -95,6 +95,7 @@ pub trait Work: Send + 'static {
 /// What happens when a worker's queue is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum WhenFull {
     /// The oldest item in the queue is dropped and counted.
     #[default]

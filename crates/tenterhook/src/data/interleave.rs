@@ -22,6 +22,7 @@ pub enum Interleave {
 /// The name of an [`Interleave`] in configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum InterleaveMode {
     /// One batch of each loader in turn. Exhausted loaders are skipped.
     #[default]
@@ -57,6 +58,7 @@ pub struct InterleaveOptions {
 
 /// An error in an [`Interleave`] or its options.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum InterleaveError {
     /// Weights are missing.
     #[error("`interleave = \"weighted\"` needs `weights`, one per loader")]

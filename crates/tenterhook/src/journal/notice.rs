@@ -109,12 +109,14 @@ impl std::fmt::Display for RunNotice {
             RunNotice::Started(header) => write!(f, "{header}"),
             RunNotice::PlanProblem(error) => write!(f, "{error}"),
             RunNotice::Changed(RosterChange { by, change }) => {
-                let (what, hook) = match change {
-                    RosterRequest::Enable(hook) => ("enabled", hook),
-                    RosterRequest::Disable(hook) => ("disabled", hook),
-                    RosterRequest::Remove(hook) => ("removed", hook),
-                    RosterRequest::Add(hook) => ("added", hook),
+                let what = match change {
+                    RosterRequest::Enable(_) => "enabled",
+                    RosterRequest::Disable(_) => "disabled",
+                    RosterRequest::Remove(_) => "removed",
+                    RosterRequest::Add(_) => "added",
+                    _ => "changed",
                 };
+                let hook = change.hook();
                 let by = by.as_ref().map(|by| format!(", as `{by}` asked")).unwrap_or_default();
                 write!(f, "hook `{hook}` was {what}{by}")
             }
@@ -253,10 +255,8 @@ impl Notices {
         is_first || contained.disabled
     }
 
-    pub(crate) fn push(&mut self, notice: RunNotice, shown: bool) {
-        if shown {
-            self.readers.tell(&notice);
-        }
+    /// Keeps a notice for the report.
+    pub(crate) fn keep(&mut self, notice: RunNotice) {
         if self.kept.len() < KEPT {
             self.kept.push(notice);
         } else {

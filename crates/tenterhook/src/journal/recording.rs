@@ -107,14 +107,34 @@ impl Journal {
         shared: &RunState,
         progress: &Progress,
     ) {
-        let told = self.notices.is_shown(&mut notice);
-        if hooks.wants(Event::Notice) && !self.held && !self.closing {
-            self.pending.push(PendingNotice::new(&notice, told));
+        let shown = self.notices.is_shown(&mut notice);
+        if shown {
+            self.notices.readers.tell(&notice);
         }
+        self.note_told(notice, shown, hooks, shared, progress);
+    }
+
+    /// Passes a notice to the recorder and to hooks. Readers have received it, if they should.
+    pub(crate) fn note_told(
+        &mut self,
+        notice: RunNotice,
+        shown: bool,
+        hooks: &HookRunner,
+        shared: &RunState,
+        progress: &Progress,
+    ) {
+        self.queue_for_hooks(&notice, shown, hooks);
         if self.recording.is_some() {
             self.record_event(shared, progress.step, progress.epoch, JournalEvent::from(&notice));
         }
-        self.notices.push(notice, told);
+        self.notices.keep(notice);
+    }
+
+    /// Hooks receive the notice with the next event.
+    pub(crate) fn queue_for_hooks(&mut self, notice: &RunNotice, shown: bool, hooks: &HookRunner) {
+        if hooks.wants(Event::Notice) && !self.held && !self.closing {
+            self.pending.push(PendingNotice::new(notice, shown));
+        }
     }
 
     /// Reports a loss that is not finite, once per call.
@@ -202,7 +222,12 @@ impl Journal {
         let written = write(&mut **recording.recorder());
         if let Some(error) = written.err().filter(|_| recording.first_error.is_none()) {
             recording.first_error = Some(error.to_string());
-            self.notices.push(RunNotice::WriteFailed(error), true);
+            let notice = RunNotice::WriteFailed(error);
+            self.notices.readers.tell(&notice);
+            if !self.held && !self.closing {
+                self.pending.push(PendingNotice::new(&notice, true));
+            }
+            self.notices.keep(notice);
         }
     }
 

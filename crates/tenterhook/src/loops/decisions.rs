@@ -1,16 +1,13 @@
 //! Applies the decisions of hooks and module after they have run, and reports failures and changes of the
 //! list of hooks.
 
-use tenterhook_core::{BoxError, Event, Failure, HookDecision, LrChange, Progress, Request};
+use tenterhook_core::{BoxError, Event, Failure, HookDecision, LrChange, Origin, Progress, Request};
 
 use super::{Callee, Loop};
 use crate::accounts::{charge_since, stopwatch};
 use crate::checkpoint::{PendingSave, Save};
 use crate::journal::RunNotice;
 use crate::module::Module;
-
-/// The name of the module in decisions.
-const MODULE: &str = "module";
 
 impl<M: Module> Loop<M> {
     /// Applies the decisions of hooks after an event, and reports their messages and failures.
@@ -154,7 +151,7 @@ impl<M: Module> Loop<M> {
         if !self.flow.from_module.is_empty() {
             let event = Event::of_handler(self.calling.place).unwrap_or(Event::BeforeForward);
             for decision in std::mem::take(&mut self.flow.from_module) {
-                let decided = HookDecision { hook: MODULE.into(), event, decision };
+                let decided = HookDecision { hook: Origin::MODULE.into(), event, decision };
                 if self.ranks.several {
                     self.defer_decision(module, decided)?;
                 } else {
@@ -214,7 +211,7 @@ impl<M: Module> Loop<M> {
     /// is a failure.
     pub(super) fn refuse_decision(&mut self, decided: &HookDecision, error: BoxError) -> Result<(), Failure> {
         let Progress { epoch, step, .. } = self.state.progress;
-        if decided.hook != MODULE {
+        if decided.hook != Origin::MODULE {
             return self.hooks.fail_hook(&decided.hook, decided.event, (epoch, step), error);
         }
         self.fail(Callee::Module, decided.event.handler(), error)

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tenterhook_core::metrics::MetricsState;
 use tenterhook_core::random::RandomStreams;
-use tenterhook_core::{Blackboard, Event, Failure, Phase, RunState, Scalar, Status};
+use tenterhook_core::{Blackboard, Event, Failure, Origin, Phase, RunState, Scalar, Status};
 
 use crate::accounts::{since, stopwatch};
 use crate::call::Call;
@@ -339,7 +339,7 @@ impl<M: Module> Call<'_, M> {
     fn check_max_time(&mut self) {
         let Some(max) = self.run.limits.max_time else { return };
         if self.run.ranks.time(&self.run.shared).saturating_sub(self.run.state.train_began) >= max {
-            self.run.flow.stop.get_or_insert(("trainer".into(), "`max_time` is over".into()));
+            self.run.flow.stop.get_or_insert((Origin::TRAINER.into(), "`max_time` is over".into()));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tenterhook_core::{Event, Failure, Outcome, Phase, Progress, Stage, Status};
+use tenterhook_core::{Event, Failure, Origin, Outcome, Phase, Progress, Stage, Status};
 use tenterhook_files::FilePosition;
 
 use super::{Callee, Ending, Loop, LoopState};
@@ -75,7 +75,7 @@ impl<M: Module> Loop<M> {
             if self.limits.trace_updates && self.state.stage == Stage::Fit {
                 let text =
                     "`trace_updates` is on, but without a run directory there is nowhere to write them";
-                self.note(RunNotice::Said { hook: "trainer".into(), text: text.into() });
+                self.note(RunNotice::Said { hook: Origin::TRAINER.into(), text: text.into() });
             }
             return Ok(());
         };
@@ -173,8 +173,12 @@ impl<M: Module> Loop<M> {
     /// After waiting for a loader: reports the end of a stall. Called once per batch, so it must be cheap.
     #[inline]
     pub(crate) fn after_wait(&mut self) {
-        if let Some(notice) = self.loaders.watch.end_of_stall() {
-            self.note(notice);
+        if let Some((warnings, end)) = self.loaders.watch.end_of_stall() {
+            // The watch has recorded and shown them; hooks can only be called from this thread.
+            for warning in &warnings {
+                self.journal.queue_for_hooks(warning, true, &self.hooks);
+            }
+            self.note(end);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tenterhook_core::runner::HookStates;
-use tenterhook_core::{BoxError, CheckpointEntries, Event, Failure, HookRunner, Phase, Progress};
+use tenterhook_core::{BoxError, CheckpointEntries, Event, Failure, HookRunner, Origin, Phase, Progress};
 use tenterhook_files::RelPath;
 
 use super::{Callee, Loop, LoopState, Window};
@@ -292,7 +292,7 @@ impl<M: Module> Loop<M> {
     /// Emits notices of the trainer.
     pub(super) fn note_texts(&mut self, texts: Vec<String>) {
         for text in texts {
-            self.note(RunNotice::Said { hook: "trainer".into(), text });
+            self.note(RunNotice::Said { hook: Origin::TRAINER.into(), text });
         }
     }
 

@@ -86,6 +86,7 @@ pub struct ExcludedHook {
 /// Why a hook was not tested.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "reason")]
+#[non_exhaustive]
 pub enum ExclusionReason {
     /// A hook that may change training declares that it reads from this one. It was in all runs.
     ReadBy {
@@ -139,6 +140,7 @@ impl ComparedCounts {
 /// The points at which runs are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ComparePoint {
     /// Before the first step, and after each step.
     #[default]
@@ -197,6 +199,7 @@ pub struct ChangedItem {
 /// An item that is compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
+#[non_exhaustive]
 pub enum ComparedItem {
     /// A parameter.
     Parameter {

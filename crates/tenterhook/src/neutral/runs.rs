@@ -12,6 +12,7 @@ use crate::trainer::{BatchClock, Report, Trainer};
 
 /// The kind of a run: with which observers.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RunKind {
     /// Without the observers: the baseline.
     Without,

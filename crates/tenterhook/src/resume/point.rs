@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{Event, Phase, Progress};
+use tenterhook_core::{Event, Origin, Phase, Progress};
 
 use crate::checkpoint::PendingSave;
 use crate::loops::{BatchPlace, FlowRequests, LoopState, WeightSwap, Window};
@@ -16,6 +16,7 @@ use crate::loops::{BatchPlace, FlowRequests, LoopState, WeightSwap, Window};
 /// the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ResumePoint {
     /// `on_train_start`, which a resumed run delivers again.
     TrainStart,
@@ -114,7 +115,7 @@ impl SavedLoopState {
         (state.batch, state.train_batch) = (self.batch, self.batch);
         state.window = self.window;
         // The trainer checks its own reasons to stop again.
-        flow.stop = self.stop.filter(|(by, _)| by != "trainer");
+        flow.stop = self.stop.filter(|(by, _)| by != Origin::TRAINER);
         (flow.end_epoch, flow.validate) = (self.end_epoch, self.validate);
         (state.train_began, state.last_validation) = (self.train_began, self.last_validation);
         self.requested

@@ -1,6 +1,6 @@
 //! Validates a resume before any hook is called: whether the checkpoint can be restored in this run.
 
-use tenterhook_core::{BoxError, Failure, HookRunner, Stage};
+use tenterhook_core::{BoxError, Failure, HookRunner, Origin, Stage};
 
 use super::restore::in_state_of;
 use crate::call::Call;
@@ -48,7 +48,7 @@ impl<M: Module> Call<'_, M> {
     /// Reports what changed since the checkpoint. Called when the resume is accepted.
     pub(crate) fn report_changes(&mut self) {
         for text in std::mem::take(&mut self.resume.changes) {
-            self.run.note(RunNotice::Said { hook: "trainer".into(), text });
+            self.run.note(RunNotice::Said { hook: Origin::TRAINER.into(), text });
         }
     }
 

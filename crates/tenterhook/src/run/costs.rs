@@ -1,7 +1,7 @@
 //! The cost of hooks, as `run.json` stores it.
 
 use serde::{Deserialize, Serialize};
-use tenterhook_core::{Cost, HookCost};
+use tenterhook_core::{Cost, HookCost, ReadCounts};
 
 use crate::accounts::TimeSpent;
 
@@ -25,13 +25,13 @@ pub struct CostOfHook {
     pub hook: String,
     /// All of its calls.
     #[serde(flatten)]
-    pub calls: CostOfCalls,
+    pub calls: Cost,
     /// The fraction of the step time that it took. Time outside of steps counts only in `total_s`.
     pub share: f64,
     /// The number of its failures.
     pub failures: u32,
     /// The values that it read from the engine.
-    pub read: EngineReads,
+    pub read: ReadCounts,
     /// The cost by event.
     pub by_event: Vec<CostOfEvent>,
 }
@@ -45,63 +45,29 @@ pub struct CostOfEvent {
     pub event: String,
     /// The calls.
     #[serde(flatten)]
-    pub calls: CostOfCalls,
+    pub calls: Cost,
     /// The fraction of the step time that they took.
     pub share: f64,
-}
-
-/// The number of calls and their durations in seconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-#[non_exhaustive]
-pub struct CostOfCalls {
-    /// The number of calls.
-    pub calls: u64,
-    /// The total duration.
-    pub total_s: f64,
-    /// The median, with a relative error of at most 1/8.
-    pub p50_s: f64,
-    /// The 99th percentile, with a relative error of at most 1/8.
-    pub p99_s: f64,
-    /// The longest timed call.
-    pub longest_s: f64,
-    /// The part of the total within training steps.
-    pub in_steps_s: f64,
-    /// Only some of the calls were timed.
-    pub estimated: bool,
-}
-
-/// The number of values that were read from the engine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-#[non_exhaustive]
-pub struct EngineReads {
-    /// Losses, norms and other single numbers.
-    pub scalars: u64,
-    /// Tensors, and statistics of tensors.
-    pub tensors: u64,
 }
 
 impl HookCosts {
     pub(crate) fn of(costs: &[HookCost], spent: TimeSpent) -> HookCosts {
         let trained = !spent.steps.is_zero();
         let seconds = if trained { spent.steps } else { spent.calls }.as_secs_f64();
-        let part = |calls: CostOfCalls| if trained { calls.in_steps_s } else { calls.total_s };
-        let share = |calls| if seconds > 0.0 { part(calls) / seconds } else { 0.0 };
-        let event = |(event, cost): &(&'static str, Cost)| {
-            let calls = CostOfCalls::from(*cost);
-            CostOfEvent { event: (*event).to_owned(), calls, share: share(calls) }
+        let part = |calls: Cost| if trained { calls.in_steps } else { calls.total };
+        let share = |calls| if seconds > 0.0 { part(calls).as_secs_f64() / seconds } else { 0.0 };
+        let event = |&(event, calls): &(&'static str, Cost)| CostOfEvent {
+            event: event.to_owned(),
+            calls,
+            share: share(calls),
         };
-        let hook = |cost: &HookCost| {
-            let calls = CostOfCalls::from(cost.cost);
-            CostOfHook {
-                hook: cost.hook.clone(),
-                calls,
-                share: share(calls),
-                failures: cost.failures,
-                read: EngineReads { scalars: cost.read.scalars, tensors: cost.read.tensors },
-                by_event: cost.by_event.iter().map(event).collect(),
-            }
+        let hook = |of: &HookCost| CostOfHook {
+            hook: of.hook.clone(),
+            calls: of.cost,
+            share: share(of.cost),
+            failures: of.failures,
+            read: of.read,
+            by_event: of.by_event.iter().map(event).collect(),
         };
         HookCosts { seconds, hooks: costs.iter().map(hook).collect() }
     }
@@ -113,11 +79,35 @@ impl HookCosts {
     }
 }
 
-impl From<Cost> for CostOfCalls {
-    fn from(cost: Cost) -> CostOfCalls {
-        let Cost { calls, total, p50, p99, longest, in_steps, estimated } = cost;
-        let [total_s, p50_s, p99_s, longest_s, in_steps_s] =
-            [total, p50, p99, longest, in_steps].map(|duration| duration.as_secs_f64());
-        CostOfCalls { calls, total_s, p50_s, p99_s, longest_s, in_steps_s, estimated }
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::run::SentByHook;
+
+    #[test]
+    fn run_json_holds_seconds() {
+        let [long, short] = [Duration::from_millis(1500), Duration::from_nanos(1234)];
+        let cost = Cost { calls: 3, total: long, p50: short, longest: long, ..Cost::default() };
+        let read = ReadCounts { scalars: 1, tensors: 2 };
+        let by_event = vec![CostOfEvent { event: "on_step_end".into(), calls: cost, share: 0.5 }];
+        let hook = CostOfHook { hook: "h".into(), calls: cost, share: 0.5, failures: 1, read, by_event };
+        let calls = r#""calls":3,"total_s":1.5,"p50_s":1.234e-6,"p99_s":0.0,"longest_s":1.5,"in_steps_s":0.0,"estimated":false,"share":0.5"#;
+        let text = serde_json::to_string(&hook).unwrap();
+        let expected = format!(
+            r#"{{"hook":"h",{calls},"failures":1,"read":{{"scalars":1,"tensors":2}},"by_event":[{{"event":"on_step_end",{calls}}}]}}"#
+        );
+        assert_eq!(text, expected);
+        assert_eq!(serde_json::from_str::<CostOfHook>(&text).unwrap(), hook);
+
+        let stats = tenterhook_core::DeliveryStats { sent: 2, lost: 1, waited: short, ..Default::default() };
+        let sent = SentByHook { hook: "h".into(), stats };
+        let text = serde_json::to_string(&sent).unwrap();
+        assert_eq!(
+            text,
+            r#"{"hook":"h","sent":2,"delivered":0,"failed":0,"dropped":0,"lost":1,"waited_s":1.234e-6,"flushed_s":0.0}"#
+        );
+        assert_eq!(serde_json::from_str::<SentByHook>(&text).unwrap(), sent);
     }
 }

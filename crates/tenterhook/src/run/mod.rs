@@ -29,7 +29,7 @@ use tenterhook_core::update::GradientChange;
 use tenterhook_core::{BoxError, Histogram, HookInfo, Outcome, Phase, Progress, RunInfo, Stage};
 pub use tenterhook_files::FilePosition;
 
-pub use costs::{CostOfCalls, CostOfEvent, CostOfHook, EngineReads, HookCosts};
+pub use costs::{CostOfEvent, CostOfHook, HookCosts};
 pub use directory::{RunDirectory, RunDirectoryOptions};
 pub(crate) use files::EVENTS;
 pub use header::{Resumption, RunHeader, RunHeaderHook, command_line, named_versions};

@@ -5,12 +5,12 @@
 //! (SECURITY.md).
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use tenterhook_files::{open_regular, read_bounded, read_bounded_text};
+use tenterhook_files::{create_private, open_regular, read_bounded, read_bounded_text};
 
 use super::reading::{ReadError, read_record};
 
@@ -33,6 +33,7 @@ impl std::fmt::Debug for UserKey {
 
 /// The key that signs the configuration of a run.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub enum Signer {
     /// The key of [`UserKey::of_user`], loaded when a training run with a configuration begins, and not for a dry run or an
     /// evaluation.
@@ -219,23 +220,7 @@ fn create(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let mut bytes = [0; BYTES];
     io::Read::read_exact(&mut fs::File::open("/dev/urandom")?, &mut bytes)?;
-    let unfinished = directory.join(format!(".key-{}", super::new_id()));
-    let made = || -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
-        writeln!(file, "{}", blake3::Hash::from_bytes(bytes).to_hex())?;
-        file.sync_all()?;
-        match fs::hard_link(&unfinished, path) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-            // Some file systems have no hard links.
-            Err(_) => fs::rename(&unfinished, path),
-            linked => linked,
-        }
-    };
-    let made = made();
-    match fs::remove_file(&unfinished) {
-        Err(error) if error.kind() != ErrorKind::NotFound => made.and(Err(error)),
-        _ => made,
-    }
+    create_private(path, |file| writeln!(file, "{}", blake3::Hash::from_bytes(bytes).to_hex()))
 }
 
 #[cfg(test)]

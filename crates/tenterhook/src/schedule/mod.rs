@@ -54,6 +54,7 @@ pub trait Scheduler: Send + 'static {
 
 /// An error of a schedule.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ScheduleError {
     /// Its options are invalid.
     #[error("{0}")]

@@ -130,6 +130,7 @@ pub struct Settings {
 /// The action when a checkpoint cannot be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum OnSaveError {
     /// Report it and continue.
     Warn,
@@ -156,6 +157,7 @@ pub enum ValInterval {
 /// The gradient clipping algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum ClipAlgorithm {
     /// Clip by the global norm.
     #[default]

@@ -2,7 +2,7 @@
 
 use tenterhook_core::run_context::FixedClock;
 use tenterhook_core::{
-    Failure, HookInfo, Phase, PlanError, RunInfo, RunState, Stage, Status, Tier, backtraces,
+    Failure, HookInfo, Origin, Phase, PlanError, RunInfo, RunState, Stage, Status, Tier, backtraces,
 };
 
 use super::Trainer;
@@ -151,7 +151,7 @@ impl Trainer {
         run.accounts = Accounts::open(&mut run.hooks, &*run.shared.clock, accounts, self.spent);
         if run.hooks.has_budgets() && !self.settings.account_hooks && !rehearsal {
             let text = "hooks have budgets, but `account_hooks` is off, so their time is not measured";
-            run.note(RunNotice::Said { hook: "trainer".into(), text: text.into() });
+            run.note(RunNotice::Said { hook: Origin::TRAINER.into(), text: text.into() });
         }
         if let Some(interrupt) = &self.interrupt {
             run.ending.interrupt = interrupt.clone();

@@ -105,7 +105,7 @@ fn no_absurd_value_in_a_state_makes_a_resume_panic() {
             Err(_) => true,
             Ok(Ok(report)) => report.failures.kinds.iter().any(|kind| kind.panicked),
             Ok(Err(RunError::Failed { failure, .. })) => failure.panicked,
-            Ok(Err(RunError::Settings(_))) => false,
+            Ok(Err(_)) => false,
         };
         if panicked {
             wrong.push(format!("{place} = {value}"));

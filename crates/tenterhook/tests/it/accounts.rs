@@ -59,7 +59,7 @@ fn judged(how: Registration) -> (Vec<BudgetOverrun>, usize) {
 /// The time of a hook at an event, in whole seconds, and its number of calls.
 pub fn taken(costs: &HookCosts, hook: &str, event: &str) -> (f64, u64) {
     let of_event = costs.hook(hook).unwrap().by_event.iter().find(|cost| cost.event == event);
-    of_event.map_or((0.0, 0), |cost| (cost.calls.total_s.round(), cost.calls.calls))
+    of_event.map_or((0.0, 0), |cost| (cost.calls.total.as_secs_f64().round(), cost.calls.calls))
 }
 
 fn is_a_tenth(share: f64) -> bool {
@@ -124,7 +124,9 @@ fn shares_are_of_training_steps_and_what_hooks_take_at_other_times_is_in_their_t
     for hook in ["sets_up", "judges", "ends"] {
         let cost = costs.hook(hook).unwrap();
         assert!(
-            cost.share == 0.0 && cost.calls.total_s >= 1000.0 && cost.calls.in_steps_s == 0.0,
+            cost.share == 0.0
+                && cost.calls.total >= Duration::from_secs(1000)
+                && cost.calls.in_steps.is_zero(),
             "{cost:?}"
         );
     }
@@ -150,7 +152,7 @@ fn a_hook_behind_a_gate_is_timed_whenever_it_is_called() {
     let costs = trainer.fit(&mut Toy::default(), &mut data(4000, 0)).unwrap().hook_costs;
     let cost = costs.hook("slow").unwrap().calls;
     assert_eq!((cost.calls, cost.estimated, calls.take().len()), (5, false, 5), "{cost:?}");
-    assert!((cost.total_s - 5.0).abs() < 1e-9 && (cost.p50_s - 1.0).abs() < 0.13, "{cost:?}");
+    assert!(cost.total == Duration::from_secs(5) && (cost.p50.as_secs_f64() - 1.0).abs() < 0.13, "{cost:?}");
 }
 
 #[test]
@@ -170,8 +172,8 @@ fn the_time_and_the_reads_of_a_gate_are_charged_to_its_hook() {
         .hook_costs;
     let [gated, next] = ["gated", "next"].map(|name| costs.hook(name).unwrap().clone());
     assert_eq!((gated.calls.calls, gated.read.scalars), (0, 6), "{gated:?}");
-    assert!((gated.calls.total_s - 12.0).abs() < 1e-9, "{gated:?}");
-    assert_eq!((next.calls.calls, next.calls.total_s, next.read.scalars), (6, 0.0, 0), "{next:?}");
+    assert_eq!(gated.calls.total, Duration::from_secs(12), "{gated:?}");
+    assert_eq!((next.calls.calls, next.calls.total, next.read.scalars), (6, Duration::ZERO, 0), "{next:?}");
 }
 
 #[test]
@@ -227,7 +229,7 @@ fn a_hook_with_a_cadence_is_timed_whenever_it_fires() {
     let costs = trainer.fit(&mut Toy::default(), &mut data(4000, 0)).unwrap().hook_costs;
     let cost = costs.hook("paced").unwrap().calls;
     assert_eq!((cost.calls, cost.estimated), (5, false), "{cost:?}");
-    assert!((cost.total_s - 5.0).abs() < 1e-9, "{cost:?}");
+    assert_eq!(cost.total, Duration::from_secs(5), "{cost:?}");
 }
 
 #[test]
@@ -363,5 +365,5 @@ fn after_a_thousand_deliveries_times_are_estimates_and_calls_are_counted_all_the
     let costs = trainer.fit(&mut Toy::default(), &mut data(3000, 0)).unwrap().hook_costs;
     let slow = costs.hook("slow").unwrap().calls;
     assert!((slow.calls, slow.estimated) == (3000, true), "{slow:?}");
-    assert!((slow.total_s / 3000.0 - 1.0).abs() < 0.02, "every call takes as long: {slow:?}");
+    assert!((slow.total.as_secs_f64() / 3000.0 - 1.0).abs() < 0.02, "every call takes as long: {slow:?}");
 }

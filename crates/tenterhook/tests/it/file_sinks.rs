@@ -61,10 +61,10 @@ fn a_run_with_file_sinks_is_bit_identical_and_does_not_wait() {
     assert_eq!(sinks.iter().map(|sink| sink.hook.as_str()).collect::<Vec<_>>(), ["csv", "tensorboard"]);
     let lines = lines(&latest(other.path())).len() as u64;
     // The configuration, and two kinds of histograms at every second of twelve steps.
-    assert_eq!(sinks.iter().map(|sink| sink.delivered).collect::<Vec<_>>(), [lines, lines + 1 + 12]);
-    for sink in sinks {
+    assert_eq!(sinks.iter().map(|sink| sink.stats.delivered).collect::<Vec<_>>(), [lines, lines + 1 + 12]);
+    for sink in sinks.iter().map(|sink| sink.stats) {
         assert_eq!((sink.sent - sink.delivered, sink.failed, sink.dropped, sink.lost), (0, 0, 0, 0));
-        assert!(sink.waited_s.abs() < f64::EPSILON, "{sink:?}");
+        assert!(sink.waited.is_zero(), "{sink:?}");
     }
     let run = run_json(&latest(other.path()));
     assert_eq!(run["sinks"][0]["delivered"], lines);

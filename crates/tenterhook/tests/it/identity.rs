@@ -1,15 +1,18 @@
 //! The fingerprints of data, program and processor.
 
 use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenterhook::data::{Batches, DataLoaders, Dataset, Fingerprint, Sample};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions};
-use tenterhook::run::RunDirectoryOptions;
+use tenterhook::run::{JournalEvent, Run, RunDirectoryOptions};
 use tenterhook::toy::{Toy, ToyBatch};
-use tenterhook::{BoxError, RunError, RunNotice, Trainer};
+use tenterhook::{BoxError, Notice, RunError, RunNotice, Trainer, closure};
 
+use crate::call_log::SharedVec;
 use crate::lab::{epochs, trainer};
 use crate::run_directory::{latest, run_json};
 
@@ -137,4 +140,55 @@ fn another_program_or_processor_is_a_notice_and_not_refused() {
         said.contains("the checkpoint was written on a different kind of CPU: results may differ"),
         "{said}"
     );
+}
+
+/// One sample, whose fingerprint is computed until the notice of that is shown.
+struct SlowToFingerprint(Arc<Mutex<Receiver<()>>>);
+
+impl Dataset for SlowToFingerprint {
+    type Item = ();
+
+    fn len(&self) -> usize {
+        1
+    }
+
+    fn load(&self, _: Sample) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    fn fingerprint(&self) -> Result<Option<Fingerprint>, BoxError> {
+        self.0.lock().unwrap().recv_timeout(Duration::from_mins(1))?;
+        Ok(Some(Fingerprint::named("slow")))
+    }
+}
+
+#[test]
+fn the_notice_of_slow_fingerprints_reaches_all_readers_once() {
+    let root = tempfile::tempdir().unwrap();
+    let ((shown, gate), [told, heard]) = (channel(), [SharedVec::new(), SharedVec::new()]);
+    let is_of_trainer = |text: &str| text.starts_with("trainer: computing fingerprints");
+    let tell = told.clone();
+    let mut trainer = saving(root.path(), 1).with_notices(move |notice| {
+        if is_of_trainer(&notice.to_string()) {
+            tell.push(notice.to_string());
+            let _ = shown.send(());
+        }
+    });
+    let hear = heard.clone();
+    let listen = move |cx: &Notice<'_>| {
+        if is_of_trainer(cx.text) {
+            hear.push(cx.text.to_owned());
+        }
+    };
+    trainer.add_hook(closure::on_notice("hears", listen)).unwrap();
+    let samples = SlowToFingerprint(Arc::new(Mutex::new(gate)));
+    let batches = Batches::new("slow", samples, |_| Ok(ToyBatch::of(vec![([0.1, 0.2], 0.3)])));
+    trainer.fit(&mut Toy::default(), &mut DataLoaders::new().train(batches.size(1))).unwrap();
+    let happened = Run::read(latest(root.path())).unwrap().event_log().unwrap();
+    let written = happened.entries.iter().filter(|entry| {
+        matches!(&entry.what, JournalEvent::Said { text, .. } if text.starts_with("computing fingerprints"))
+    });
+    let told = told.take();
+    assert_eq!((told.len(), written.count()), (1, 1));
+    assert_eq!(heard.take(), told);
 }

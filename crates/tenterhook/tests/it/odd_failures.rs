@@ -199,7 +199,7 @@ fn a_removed_hook_is_torn_down_and_finished_and_its_failures_are_reported() {
             report.failures.kinds.iter().map(|kind| (kind.at.as_str(), kind.panicked)).collect();
         let place = if at == "teardown" { "teardown" } else { "finish" };
         assert_eq!(failed, if at == "nowhere" { Vec::new() } else { vec![(place, true)] }, "{at}");
-        let sent: Vec<_> = report.sinks.iter().map(|sink| (sink.hook.as_str(), sink.sent)).collect();
+        let sent: Vec<_> = report.sinks.iter().map(|sink| (sink.hook.as_str(), sink.stats.sent)).collect();
         assert_eq!(sent, if at == "sent" { Vec::new() } else { vec![("leaves", 3)] }, "{at}");
         assert_eq!(call_log.sources("teardown"), ["hook:other"]);
         trainer.add_hook(closure::on_fit_end("leaves", |_| ())).expect("its name is free");

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
-use tenterhook::run::Run;
+use tenterhook::run::{Run, SentByHook};
 use tenterhook::toy::Toy;
 use tenterhook::{
     DeliveryStats, HookDisabled, HookExt, HookResult, HookSpec, Log, Observer, OnError, Outcome, Phase,
@@ -141,8 +141,9 @@ fn a_disabled_hook_finishes_too_and_its_account_is_in_the_report_and_in_run_json
     trainer.add_hook(hook.clone()).unwrap();
     let report = trainer.fit(&mut Toy::default(), &mut data(1, 1)).unwrap();
     assert_eq!(*hook.finished.lock().unwrap(), 1);
-    let of = &report.sinks[0];
-    assert_eq!((&*of.hook, of.sent, of.delivered, of.lost, of.flushed_s), ("sends", 5, 2, 3, 1.0));
+    let SentByHook { hook, stats, .. } = &report.sinks[0];
+    assert_eq!((&**hook, stats.sent, stats.delivered, stats.lost), ("sends", 5, 2, 3));
+    assert_eq!(stats.flushed, Duration::from_secs(1));
     let run = Run::read(latest(root.path())).unwrap();
     assert_eq!(run.record.sinks, report.sinks);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tenterhook::data::{Batches, DataLoaders, Dataset, Sample};
 use tenterhook::toy::{Toy, ToyBatch};
-use tenterhook::{BoxError, Loader, RunNotice, Settings, Split, TimeSpan, Trainer};
+use tenterhook::{BoxError, Loader, Notice, RunNotice, Settings, Split, TimeSpan, Trainer, closure};
 
 use crate::call_log::SharedVec;
 use crate::lab::epochs;
@@ -106,6 +106,15 @@ fn told_of(
                 let _ = open.send(());
             }
         });
+    let heard = SharedVec::new();
+    let keep = heard.clone();
+    let hear = move |cx: &Notice<'_>| {
+        if cx.kind == "stall" {
+            assert!(cx.shown);
+            keep.push((cx.entry["loader"].as_str().unwrap().to_owned(), cx.entry["over"] == true));
+        }
+    };
+    trainer.add_hook(closure::on_notice("hears", hear)).unwrap();
     let report = trainer.fit(&mut Toy::default(), &mut data(gate)).unwrap();
     assert!(report.notices.iter().any(|notice| matches!(notice, RunNotice::Stalled { over: true, .. })));
     let happened = tenterhook::run::Run::read(latest(root.path())).unwrap().event_log().unwrap();
@@ -116,7 +125,9 @@ fn told_of(
         }
         _ => None,
     });
-    (told.take(), written.collect(), root)
+    let told = told.take();
+    assert_eq!(heard.take(), told, "hooks receive each, too");
+    (told, written.collect(), root)
 }
 
 fn expected(loader: &str, times: usize) -> Vec<Told> {

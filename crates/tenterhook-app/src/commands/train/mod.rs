@@ -147,7 +147,7 @@ impl Training<'_> {
         let has_started = has_started || (self.resolved.trainer.fast_dev_run.is_on() && !is_untrained);
         let costs = match &error {
             RunError::Failed { report, .. } => costs::summary(report, profile_hooks),
-            RunError::Settings(_) => Vec::new(),
+            _ => Vec::new(),
         };
         let error = CommandError::from_run(error);
         if !has_started {

@@ -1,12 +1,12 @@
 //! The dump after a finding: the batch, and a report with statistics.
 
 use std::fs;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tenterhook_core::{BoxError, RunInfo, Tensors};
-use tenterhook_files::{SMALL_FILE, create_no_follow, read_bounded};
+use tenterhook_files::{SMALL_FILE, read_bounded, write_atomically};
 
 use super::findings::{Described, Finding};
 use crate::support::output_path;
@@ -58,7 +58,7 @@ pub(super) fn write(root: &Path, report: &Report<'_>, batch: &Tensors<'_>) -> Re
         (tensor.name().to_owned(), bytes)
     });
     TensorFile::new(&[], tensors.collect())?.write(&unfinished.join(BATCH))?;
-    create_no_follow(&unfinished.join(REPORT))?.write_all(&serde_json::to_vec_pretty(report)?)?;
+    write_atomically(&unfinished.join(REPORT), |file| Ok(serde_json::to_writer_pretty(file, report)?))?;
     fs::rename(&unfinished, &place)?;
     Ok(place)
 }

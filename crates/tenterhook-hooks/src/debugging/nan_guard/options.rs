@@ -10,6 +10,7 @@ use crate::support::point_filter::PointFilter;
 /// The reaction to a NaN or infinite value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum NanAction {
     /// Report it and continue.
     Warn,

@@ -59,6 +59,7 @@ options! {
 /// The event of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum NotifyOn {
     /// Training has ended without a failure.
     TrainingEnd,

@@ -15,6 +15,7 @@ use crate::worker::{QueueOptions, WhenFull};
 /// The tensors to write histograms of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum HistogramOf {
     /// The gradients, before update hooks and clipping.
     Gradients,

@@ -12,6 +12,7 @@ use crate::worker::{QueueOptions, WhenFull};
 /// Which checkpoints are uploaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum UploadOnly {
     /// All checkpoints.
     #[default]

@@ -12,6 +12,7 @@ use crate::support::point_filter::PointFilter;
 /// A statistic of one activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ActivationStatistic {
     /// The mean of the finite values.
     Mean,

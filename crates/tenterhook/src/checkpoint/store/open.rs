@@ -15,6 +15,7 @@ use crate::tensors::TensorMap;
 
 /// Why a checkpoint cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CheckpointError {
     /// A file does not hold what was written.
     #[error("checkpoint {} is damaged: {problem}; use another one", file.display())]

@@ -147,6 +147,18 @@ fn the_name_of_the_update_that_changes_nothing_is_reserved() {
 }
 
 #[test]
+fn the_names_of_module_and_trainer_are_reserved() {
+    for name in ["module", "trainer"] {
+        let shown = error(&format!("[[hooks]]\nuse = \"checkpoint\"\nname = \"{name}\""), &[], &[]);
+        assert!(
+            shown.contains(&format!("train.toml:3:8: `{name}` is the name of the {name} itself")),
+            "{shown}"
+        );
+        assert!(shown.contains("give the hook another name"), "{shown}");
+    }
+}
+
+#[test]
 fn a_missing_file_is_named() {
     let sources = Sources::file("nowhere.toml");
     let error = sources.resolve(&tasks(), &Registry::default()).map(|_| ()).expect_err("there is none");

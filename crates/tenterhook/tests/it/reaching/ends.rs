@@ -88,7 +88,7 @@ fn a_failure() {
     assert!(text.contains(": failed at step 2 (epoch 1/2): module failed in training_step"), "{text}");
     assert!(text.ends_with("out of &lt;memory&gt;"), "{text}");
     assert_eq!(statuses.last().unwrap(), "failed");
-    assert!(report.sinks.iter().all(|sent| sent.delivered == sent.sent), "{:?}", report.sinks);
+    assert!(report.sinks.iter().all(|sent| sent.stats.delivered == sent.stats.sent), "{:?}", report.sinks);
     let told = std::fs::read_to_string(latest(root.path()).join("told")).unwrap();
     let told: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let seen: Vec<_> = told.iter().map(|told| (&told["event"], &told["error"])).collect();

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tenterhook::hooks::{Checkpoint, CheckpointOptions, Upload};
 use tenterhook::run::{RunDirectoryOptions, RunLock, SinkDeliveries};
 use tenterhook::toy::Toy;
-use tenterhook::{FromOptions, RunError, closure};
+use tenterhook::{DeliveryStats, FromOptions, RunError, closure};
 
 use crate::call_log::CallLog;
 use crate::lab::{Lab, bits, data, epochs, trainer};
@@ -56,8 +56,8 @@ pub struct Ended {
 }
 
 impl Ended {
-    pub fn sink(&self) -> &SinkDeliveries {
-        &self.sinks[0]
+    pub fn sink(&self) -> &DeliveryStats {
+        &self.sinks[0].stats
     }
 
     /// All notices, as text.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use super::job::{Ended, ID, Job};
 use super::server::{Bucket, Fate, Moto, Proxy};
@@ -44,8 +45,8 @@ impl Place {
         let other = tempfile::tempdir().unwrap();
         let without = Job { epochs: self.job.epochs, ..Job::new(other.path(), None) }.run();
         assert_eq!((&ended.bits, &ended.how), (&without.bits, &without.how));
-        let waited = ended.sink().waited_s;
-        assert!(waited == 0.0, "training waited for {waited} s");
+        let waited = ended.sink().waited;
+        assert!(waited.is_zero(), "training waited for {waited:?}");
         assert!(self.root.path().join("runs").exists());
     }
 }
@@ -272,7 +273,7 @@ fn deliveries_that_time_out_are_lost_and_reported() {
     let ended = place.train(proxy.port);
     assert_eq!((ended.sink().lost, ended.sink().delivered), (3, 0));
     assert!(ended.said().contains("3 of 3 were lost"), "{}", ended.said());
-    assert!(ended.sink().flushed_s < 30.0, "{} s", ended.sink().flushed_s);
+    assert!(ended.sink().flushed < Duration::from_secs(30), "{:?}", ended.sink().flushed);
     place.trained_as_without(&ended);
 }
 
