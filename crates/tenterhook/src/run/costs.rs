@@ -84,7 +84,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::run::SentByHook;
+    use crate::run::SinkDeliveries;
 
     #[test]
     fn run_json_holds_seconds() {
@@ -102,12 +102,12 @@ mod tests {
         assert_eq!(serde_json::from_str::<CostOfHook>(&text).unwrap(), hook);
 
         let stats = tenterhook_core::DeliveryStats { sent: 2, lost: 1, waited: short, ..Default::default() };
-        let sent = SentByHook { hook: "h".into(), stats };
+        let sent = SinkDeliveries { hook: "h".into(), stats };
         let text = serde_json::to_string(&sent).unwrap();
         assert_eq!(
             text,
             r#"{"hook":"h","sent":2,"delivered":0,"failed":0,"dropped":0,"lost":1,"waited_s":1.234e-6,"flushed_s":0.0}"#
         );
-        assert_eq!(serde_json::from_str::<SentByHook>(&text).unwrap(), sent);
+        assert_eq!(serde_json::from_str::<SinkDeliveries>(&text).unwrap(), sent);
     }
 }

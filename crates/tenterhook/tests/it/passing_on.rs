@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
-use tenterhook::run::{Run, SentByHook};
+use tenterhook::run::{Run, SinkDeliveries};
 use tenterhook::toy::Toy;
 use tenterhook::{
     DeliveryStats, HookDisabled, HookExt, HookResult, HookSpec, Log, Observer, OnError, Outcome, Phase,
@@ -141,7 +141,7 @@ fn a_disabled_hook_finishes_too_and_its_account_is_in_the_report_and_in_run_json
     trainer.add_hook(hook.clone()).unwrap();
     let report = trainer.fit(&mut Toy::default(), &mut data(1, 1)).unwrap();
     assert_eq!(*hook.finished.lock().unwrap(), 1);
-    let SentByHook { hook, stats, .. } = &report.sinks[0];
+    let SinkDeliveries { hook, stats, .. } = &report.sinks[0];
     assert_eq!((&**hook, stats.sent, stats.delivered, stats.lost), ("sends", 5, 2, 3));
     assert_eq!(stats.flushed, Duration::from_secs(1));
     let run = Run::read(latest(root.path())).unwrap();
