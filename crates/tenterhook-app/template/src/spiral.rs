@@ -15,7 +15,7 @@ use tenterhook::optim::{OptimizerFactory, SchedulerTable};
 use tenterhook::plan::DeclaredMetric;
 use tenterhook::prelude::*;
 use tenterhook::task::{BuildContext, Problem, Task};
-use tenterhook_burn::{Burn, BurnCx, BurnModule, OptimizerTable, Points, Step, TensorList, device};
+use tenterhook_burn::{Burn, BurnCx, BurnModule, OptimizerTable, HookPoints, Step, TensorList, device};
 
 /// The model: an ordinary Burn module.
 #[derive(Module, Debug)]
@@ -35,7 +35,7 @@ impl Net {
     }
 
     /// The logits of the two classes. Hooks can observe the activations named here; the command `points` lists them.
-    fn forward(&self, position: Tensor<2>, points: &mut impl Points) -> Tensor<2> {
+    fn forward(&self, position: Tensor<2>, points: &mut impl HookPoints) -> Tensor<2> {
         let x = relu(self.fc1.forward(position));
         points.point("fc1", &x);
         let x = relu(self.fc2.forward(x));
@@ -46,7 +46,7 @@ impl Net {
     }
 
     /// The loss and the logits of a batch.
-    fn loss(&self, batch: &SpiralBatch, points: &mut impl Points) -> (Tensor<1>, Tensor<2>) {
+    fn loss(&self, batch: &SpiralBatch, points: &mut impl HookPoints) -> (Tensor<1>, Tensor<2>) {
         let logits = self.forward(batch.position.clone(), points);
         let loss = CrossEntropyLossConfig::new().init(&logits.device());
         (loss.forward(logits.clone(), batch.class.clone()), logits)
