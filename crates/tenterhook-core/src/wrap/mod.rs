@@ -1,7 +1,7 @@
 //! Wrappers that let a hook run less often: `every`, `once`, `after`, `when`, `sampled`.
 //!
-//! A wrapped hook keeps its name, tier, events, policy and state; only some of the events are withheld. The
-//! decision applies to a whole training batch or epoch, so a hook that receives the start of a batch receives
+//! A wrapped hook keeps its name, tier, events, policy and state; only some of the events are withheld. A
+//! wrapper decides for a whole training batch or epoch, so a hook that receives the start of a batch receives
 //! its end too. Events outside of epochs (set-up, teardown, checkpoints, failures, …) and outside of `fit`
 //! always pass.
 

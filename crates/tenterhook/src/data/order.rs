@@ -4,7 +4,7 @@ use tenterhook_core::random::seed_at;
 
 /// Domain separator of the seeds of an order.
 const PURPOSE: u64 = 0x5a;
-/// Enough rounds that no pattern is visible; see the tests.
+/// Rounds, each over rows or over columns: enough that no pattern is visible; see the tests.
 const ROUNDS: usize = 8;
 
 /// The smallest side of the grid. A smaller grid has too few orders and shows patterns.
@@ -13,9 +13,9 @@ const SIDE: u64 = 16;
 /// A permutation of the numbers below `len`. It is a pure function of seed and epoch and is evaluated in
 /// constant time and space, so any position of any epoch can be reached directly.
 ///
-/// It is a Feistel network with cycle walking. The numbers are the cells of a `rows × columns` grid. Each
-/// round rotates every row by an offset drawn for the row, then every column by an offset drawn for the
-/// column. A number that lands outside `len` goes through the network again.
+/// It is a Feistel network with cycle walking. The numbers are the cells of a `rows × columns` grid. Rounds
+/// alternate: one rotates every row by an offset drawn for the row, the next every column by an offset drawn
+/// for the column. A number that lands outside `len` goes through the network again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     len: u64,
