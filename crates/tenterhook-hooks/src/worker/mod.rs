@@ -81,12 +81,12 @@ pub trait Work: Send + 'static {
         Ok(())
     }
 
-    /// How often [`tick`](Work::on_tick) is called; `None` means never. Called once.
+    /// How often [`on_tick`](Work::on_tick) is called; `None` means never. Called once.
     fn tick_interval(&self) -> Option<Duration> {
         None
     }
 
-    /// Called every [`period`](Work::tick_interval), whether or not items were sent.
+    /// Called at every [`tick_interval`](Work::tick_interval), whether or not items were sent.
     fn on_tick(&mut self, _cx: &WorkerContext) -> HookResult {
         Ok(())
     }
